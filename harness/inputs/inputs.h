@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * inputs.h: where Q, K and V come from.
+ *
+ * Synthetic values are counter-based: value = f(seed, tensor, index) with Philox4x32-10 (Random123) and an
+ * inverse-CDF table evaluated with +, * and explicit fma alone, so that every machine, thread count and GPU
+ * gets the same bits. Index is the element's position in the tensor [tokens, heads, head_dim] of its
+ * sequence, so a longer context extends a shorter one. Each (tensor, head) carries a factor 2^U(-2,2), so
+ * that calibrated scales differ between heads.
+ *
+ * Captured values are read from an HDF5 file written by capture.py (layout in inputs/README.md).
+ */
+#ifndef KVG_HARNESS_INPUTS_H
+#define KVG_HARNESS_INPUTS_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "../../results/error.h"
+
+enum kvg_tensor { KVG_TENSOR_Q = 0, KVG_TENSOR_K = 1, KVG_TENSOR_V = 2 };
+
+/* Which set a tensor belongs to: scales are measured on one of the first two and applied to the third. */
+enum kvg_token_set { KVG_SET_RANDOM_TOKENS = 0, KVG_SET_CALIBRATION, KVG_SET_EVALUATION };
+
+struct kvg_input_info {
+    const char *name; /* "normal", ... */
+    const char *help; /* one line */
+};
+/* Synthetic distributions, in the order of the documentation; NULL past the end. */
+const struct kvg_input_info *kvg_input_synthetic(int64_t i);
+/* 1 if `input` names a synthetic distribution ("needle" and "needle:DEPTH" both do). */
+int kvg_input_is_synthetic(const char *input);
+
+/* What a tensor looks like. */
+struct kvg_input_shape {
+    const char *input;
+    uint64_t seed;
+    int64_t layer;   /* captured only */
+    int64_t seq;     /* sequence of the batch */
+    int64_t context; /* keys of this sequence */
+    int64_t q_len;   /* queries of this sequence: the last q_len positions */
+    int64_t q_heads, kv_heads, head_dim;
+};
+
+/* Fill out[tokens, heads, head_dim] (bf16 bits) of the evaluation set of one sequence: K and V have
+ * `context` tokens and kv_heads, Q has q_len tokens and q_heads. threads >= 1. */
+int kvg_input_fill(const struct kvg_input_shape *shape, enum kvg_tensor tensor, int threads, uint16_t *out,
+                   struct kvg_error *error);
+
+/* absmax[samples][heads] of a tensor over a token set, as an observer sees it. Synthetic: samples of the same
+ * distribution with seed + 1 (dataset: 64 samples of 512 tokens; random_tokens: 1 sample). *samples and the
+ * malloc'ed *absmax are the caller's. heads = q_heads for Q, kv_heads for K and V. */
+int kvg_input_absmax(const struct kvg_input_shape *shape, enum kvg_tensor tensor, enum kvg_token_set set,
+                     float **absmax, int64_t *samples, struct kvg_error *error);
+
+/* Captured input: its fixed shape and limits. */
+struct kvg_captured_info {
+    char path[1024];
+    char model[128];
+    int64_t layers[64]; /* model layer numbers present */
+    int64_t n_layers;
+    int64_t q_heads, kv_heads, head_dim;
+    int64_t tokens;  /* of the evaluation text: K and V */
+    int64_t q_first; /* Q is present for positions [0, q_first) and [tokens - q_last, tokens) */
+    int64_t q_last;
+};
+/* `input` is "smollm2" (the file shipped with kvgauge) or a path that ends in .h5. */
+int kvg_captured_info(const char *input, struct kvg_captured_info *info, struct kvg_error *error);
+
+#endif
