@@ -53,8 +53,14 @@ extern const int64_t kvg_columns_count;
 const struct kvg_column *kvg_column_find(const char *name); /* NULL if unknown */
 
 int kvg_row_init(struct kvg_row *row); /* all missing; -1 on out of memory */
-void kvg_row_free(struct kvg_row *row);
-int kvg_row_set_string(char **field, const char *value); /* copies; -1 on out of memory */
+void kvg_row_free(struct kvg_row *row); /* and zeroes it: freeing twice is harmless */
+/* Copies (NULL as ""); bytes that are not UTF-8 become U+FFFD. -1 on out of memory. */
+int kvg_row_set_string(char **field, const char *value);
+/* Overwrites *to without freeing it; on failure (-1, out of memory) *to is untouched. */
 int kvg_row_copy(struct kvg_row *to, const struct kvg_row *from);
+/* Keeps the first KVG_MAX_SAMPLES of n times; replaces earlier ones. -1 on out of memory. */
+int kvg_row_set_samples(struct kvg_row *row, const double *seconds, int64_t n);
+/* Malloc'ed copy in which every byte that is not part of well-formed UTF-8 is U+FFFD. NULL: out of memory. */
+char *kvg_utf8_copy(const char *text);
 
 #endif
