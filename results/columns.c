@@ -28,14 +28,10 @@ static const struct {
     const char *name;
     enum kvg_exit exit_code;
 } verdicts[KVG_STATUS_COUNT] = {
-    [KVG_PASSED] = {"passed", KVG_EXIT_OK},
-    [KVG_INCORRECT] = {"incorrect", KVG_EXIT_INCORRECT},
-    [KVG_SUSPECT] = {"suspect", KVG_EXIT_TROUBLE},
-    [KVG_MISTRUSTED] = {"mistrusted", KVG_EXIT_TROUBLE},
-    [KVG_SKIPPED] = {"skipped", KVG_EXIT_OK},
-    [KVG_TIMEOUT] = {"timeout", KVG_EXIT_TROUBLE},
-    [KVG_CRASHED] = {"crashed", KVG_EXIT_TROUBLE},
-    [KVG_OUT_OF_MEMORY] = {"out_of_memory", KVG_EXIT_TROUBLE},
+    [KVG_PASSED] = {"passed", KVG_EXIT_OK},        [KVG_INCORRECT] = {"incorrect", KVG_EXIT_INCORRECT},
+    [KVG_SUSPECT] = {"suspect", KVG_EXIT_TROUBLE}, [KVG_MISTRUSTED] = {"mistrusted", KVG_EXIT_TROUBLE},
+    [KVG_SKIPPED] = {"skipped", KVG_EXIT_OK},      [KVG_TIMEOUT] = {"timeout", KVG_EXIT_TROUBLE},
+    [KVG_CRASHED] = {"crashed", KVG_EXIT_TROUBLE}, [KVG_OUT_OF_MEMORY] = {"out_of_memory", KVG_EXIT_TROUBLE},
     [KVG_INVALID] = {"invalid", KVG_EXIT_USAGE},
 };
 

@@ -15,14 +15,14 @@
 /* Verdict of a row. The numbers are stored; they never change, new ones are added at the end. */
 enum kvg_status {
     KVG_PASSED = 0,
-    KVG_INCORRECT = 1,     /* a check failed */
-    KVG_SUSPECT = 2,       /* faster than the roof allows: times stay, throughput is blank */
-    KVG_MISTRUSTED = 3,    /* the check saw too little to tell right from wrong */
-    KVG_SKIPPED = 4,       /* unsupported or without meaning; see reason */
+    KVG_INCORRECT = 1,  /* a check failed */
+    KVG_SUSPECT = 2,    /* faster than the roof allows: times stay, throughput is blank */
+    KVG_MISTRUSTED = 3, /* the check saw too little to tell right from wrong */
+    KVG_SKIPPED = 4,    /* unsupported or without meaning; see reason */
     KVG_TIMEOUT = 5,
-    KVG_CRASHED = 6,       /* a signal ended the worker */
+    KVG_CRASHED = 6, /* a signal ended the worker */
     KVG_OUT_OF_MEMORY = 7,
-    KVG_INVALID = 8,       /* the case contradicts itself or its input: bad scale, context too long */
+    KVG_INVALID = 8, /* the case contradicts itself or its input: bad scale, context too long */
     KVG_STATUS_COUNT
 };
 const char *kvg_status_name(enum kvg_status status); /* "passed", ... */
@@ -36,7 +36,7 @@ struct kvg_row {
 #define KVG_INT(name, units, long_name) int64_t name;
 #define KVG_FLOAT(name, units, long_name) double name;
 #include "columns.def"
-    float *time_samples; /* [n_samples_kept] seconds, owned; NULL when not timed */
+    float *time_samples;    /* [n_samples_kept] seconds, owned; NULL when not timed */
     int64_t n_samples_kept; /* <= KVG_MAX_SAMPLES */
 };
 
@@ -52,7 +52,7 @@ extern const struct kvg_column kvg_columns[];
 extern const int64_t kvg_columns_count;
 const struct kvg_column *kvg_column_find(const char *name); /* NULL if unknown */
 
-int kvg_row_init(struct kvg_row *row); /* all missing; -1 on out of memory */
+int kvg_row_init(struct kvg_row *row);  /* all missing; -1 on out of memory */
 void kvg_row_free(struct kvg_row *row); /* and zeroes it: freeing twice is harmless */
 /* Copies (NULL as ""); bytes that are not UTF-8 become U+FFFD. -1 on out of memory. */
 int kvg_row_set_string(char **field, const char *value);
