@@ -16,7 +16,11 @@
 #define KVG_SCHEMA_VERSION "1.0.0" /* semver: a reader refuses a newer major version */
 
 int kvg_file_write(const char *path, const struct kvg_results *results, struct kvg_error *error);
+/* Exit code in the error: 3 when the system refuses (missing, unreadable), 4 when the content is not right.
+ */
 int kvg_file_read(const char *path, struct kvg_results *results, struct kvg_error *error);
+/* Either a result file or a journal, told apart by the first bytes. */
+int kvg_results_read(const char *path, struct kvg_results *results, struct kvg_error *error);
 
 /* Exports of a whole file or of chosen columns (NULL = all). */
 enum kvg_export { KVG_EXPORT_CSV, KVG_EXPORT_JSON, KVG_EXPORT_MARKDOWN };

@@ -9,13 +9,13 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "disk.h"
 #include "encode.h"
 #include "journal.h"
 
@@ -23,20 +23,6 @@ struct kvg_journal {
     int fd;
     char *path;
 };
-
-static int write_whole(int fd, const char *data, size_t size)
-{
-    while (size > 0) {
-        ssize_t n = write(fd, data, size);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return -1;
-        data += n;
-        size -= (size_t)n;
-    }
-    return 0;
-}
 
 /* Appends text and a newline as one unit: on failure the file is as long as before. */
 static int append_line(struct kvg_journal *journal, const char *text, struct kvg_error *error)
@@ -48,7 +34,7 @@ static int append_line(struct kvg_journal *journal, const char *text, struct kvg
     memcpy(line, text, length);
     line[length] = '\n';
     off_t before = lseek(journal->fd, 0, SEEK_END);
-    int failed = write_whole(journal->fd, line, length + 1) || (fsync(journal->fd) && errno != EINVAL);
+    int failed = kvg_write_whole(journal->fd, line, length + 1) || (fsync(journal->fd) && errno != EINVAL);
     int why = errno;
     free(line);
     if (!failed)
@@ -57,18 +43,6 @@ static int append_line(struct kvg_journal *journal, const char *text, struct kvg
     int cut = before >= 0 ? ftruncate(journal->fd, before) : -1;
     (void)cut;
     return kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot write: %s", journal->path, strerror(why));
-}
-
-static int sync_folder(const char *path)
-{
-    char *copy = strdup(path);
-    int fd = copy ? open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-    free(copy);
-    if (fd < 0)
-        return -1;
-    int failed = fsync(fd);
-    close(fd);
-    return failed;
 }
 
 static struct kvg_journal *wrap(int fd, const char *path, struct kvg_error *error)
@@ -110,7 +84,7 @@ struct kvg_journal *kvg_journal_create(const char *path, const struct kvg_facts 
     int failed = !header || append_line(journal, header, error);
     free(header);
     if (!failed)
-        (void)sync_folder(path); /* some file systems cannot; the journal itself is on disk */
+        kvg_sync_folder_of(path);
     if (failed && journal)
         drop(journal);
     if (failed)

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * file_read.c: a result file back into rows.
+ *
+ * Trusts nothing: the file may be cut short, foreign, newer than this program or damaged. Columns that an
+ * older minor schema lacks stay missing; columns a newer minor schema adds are ignored.
+ */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "encode.h"
+#include "layout.h"
+
+struct source {
+    const char *path;
+    hid_t file, group, text;
+    struct kvg_results *results;
+    struct kvg_error *error;
+};
+
+static int damaged(const struct source *s, const char *what)
+{
+    return kvg_fail(s->error, KVG_EXIT_USAGE, "%s: damaged: cannot read %s", s->path, what);
+}
+
+static int no_memory(const struct source *s)
+{
+    return kvg_fail(s->error, KVG_EXIT_TROUBLE, "%s: out of memory", s->path);
+}
+
+/* ---------------------------------------------------------------- facts */
+
+/* One attribute; fixed-length text is read too (another writer may use it). */
+static int read_fact(const struct source *s, hid_t attribute, const char *name, struct kvg_facts *facts)
+{
+    hid_t type = H5Aget_type(attribute), space = H5Aget_space(attribute);
+    H5T_class_t class = H5Tget_class(type);
+    int failed = 0;
+    if (H5Sget_simple_extent_npoints(space) != 1) {
+        failed = 0; /* an array is not one of ours */
+    } else if (class == H5T_STRING && H5Tis_variable_str(type) > 0) {
+        char *text = NULL;
+        failed = H5Aread(attribute, s->text, &text) < 0 || kvg_facts_set_text(facts, name, text ? text : "");
+        H5free_memory(text);
+    } else if (class == H5T_STRING) {
+        size_t size = H5Tget_size(type);
+        char *text = calloc(1, size + 1);
+        failed = !text || H5Aread(attribute, type, text) < 0 || kvg_facts_set_text(facts, name, text);
+        free(text);
+    } else if (class == H5T_INTEGER || class == H5T_FLOAT) {
+        double number = NAN;
+        failed =
+            H5Aread(attribute, H5T_NATIVE_DOUBLE, &number) < 0 || kvg_facts_set_number(facts, name, number);
+    }
+    H5Tclose(type);
+    H5Sclose(space);
+    return failed ? damaged(s, name) : 0;
+}
+
+static int is_for_viewers(const char *name)
+{
+    return strcmp(name, "NX_class") == 0 || strcmp(name, "default") == 0;
+}
+
+/* All attributes of an object, in the order they were made. */
+static int read_facts(const struct source *s, hid_t object, const char *where, struct kvg_facts *facts)
+{
+    H5O_info_t info;
+    if (H5Oget_info2(object, &info, H5O_INFO_NUM_ATTRS) < 0)
+        return damaged(s, where);
+    for (hsize_t i = 0; i < info.num_attrs; i++) {
+        hid_t attribute =
+            H5Aopen_by_idx(object, ".", H5_INDEX_CRT_ORDER, H5_ITER_INC, i, H5P_DEFAULT, H5P_DEFAULT);
+        if (attribute < 0) /* a file whose order was not kept */
+            attribute = H5Aopen_by_idx(object, ".", H5_INDEX_NAME, H5_ITER_INC, i, H5P_DEFAULT, H5P_DEFAULT);
+        char name[256] = "";
+        int failed = attribute < 0 || H5Aget_name(attribute, sizeof(name), name) < 0;
+        if (failed)
+            damaged(s, where);
+        else if (!is_for_viewers(name))
+            failed = read_fact(s, attribute, name, facts);
+        if (attribute >= 0)
+            H5Aclose(attribute);
+        if (failed)
+            return -1;
+    }
+    return 0;
+}
+
+/* ---------------------------------------------------------------- columns */
+
+/* Opens a dataset and its space, and checks rank and extent: rows, and for rank 2 `width`. 0, or -1. */
+static hid_t open_dataset(const struct source *s, const char *name, int rank, hsize_t width)
+{
+    hid_t set = H5Dopen2(s->group, name, H5P_DEFAULT);
+    hid_t space = set < 0 ? H5I_INVALID_HID : H5Dget_space(set);
+    hsize_t extent[2] = {0, width};
+    int ok = space >= 0 && H5Sget_simple_extent_ndims(space) == rank &&
+             H5Sget_simple_extent_dims(space, extent, NULL) == rank &&
+             extent[0] == (hsize_t)s->results->count && extent[1] == width;
+    if (space >= 0)
+        H5Sclose(space);
+    if (!ok && set >= 0)
+        H5Dclose(set);
+    return ok ? set : H5I_INVALID_HID;
+}
+
+static int has_dataset(const struct source *s, const char *name)
+{
+    return H5Lexists(s->group, name, H5P_DEFAULT) > 0;
+}
+
+static int read_strings(const struct source *s, hid_t set, const struct kvg_column *column)
+{
+    int64_t n = s->results->count;
+    char **texts = calloc((size_t)(n ? n : 1), sizeof(*texts));
+    if (!texts)
+        return no_memory(s);
+    int failed = H5Dread(set, s->text, H5S_ALL, H5S_ALL, H5P_DEFAULT, texts) < 0;
+    if (failed)
+        damaged(s, column->name);
+    for (int64_t i = 0; i < n; i++) {
+        char **field = (char **)(void *)((char *)&s->results->rows[i] + column->offset);
+        if (!failed && kvg_row_set_string(field, texts[i]))
+            failed = no_memory(s);
+        H5free_memory(texts[i]);
+    }
+    free(texts);
+    return failed ? -1 : 0;
+}
+
+static int read_numbers(const struct source *s, hid_t set, const struct kvg_column *column)
+{
+    int64_t n = s->results->count;
+    char *values = malloc((size_t)(n ? n : 1) * 8);
+    if (!values)
+        return no_memory(s);
+    hid_t type = column->type == KVG_COLUMN_INT ? H5T_NATIVE_INT64 : H5T_NATIVE_DOUBLE;
+    int failed = H5Dread(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0;
+    for (int64_t i = 0; !failed && i < n; i++)
+        memcpy((char *)&s->results->rows[i] + column->offset, values + 8 * i, 8);
+    free(values);
+    return failed ? damaged(s, column->name) : 0;
+}
+
+static int read_column(const struct source *s, const struct kvg_column *column)
+{
+    if (!has_dataset(s, column->name))
+        return 0;
+    hid_t set = open_dataset(s, column->name, 1, 0);
+    hid_t type = set < 0 ? H5I_INVALID_HID : H5Dget_type(set);
+    if (type < 0) {
+        if (set >= 0)
+            H5Dclose(set);
+        return damaged(s, column->name);
+    }
+    H5T_class_t class = H5Tget_class(type);
+    int failed = 0;
+    if (column->type == KVG_COLUMN_STRING && class == H5T_STRING && H5Tis_variable_str(type) > 0)
+        failed = read_strings(s, set, column);
+    else if ((column->type == KVG_COLUMN_INT && class == H5T_INTEGER) ||
+             (column->type == KVG_COLUMN_FLOAT && (class == H5T_FLOAT || class == H5T_INTEGER)))
+        failed = read_numbers(s, set, column);
+    else
+        failed =
+            kvg_fail(s->error, KVG_EXIT_USAGE, "%s: column %s is not of the type that schema %s gives it",
+                     s->path, column->name, KVG_SCHEMA_VERSION);
+    H5Tclose(type);
+    H5Dclose(set);
+    return failed;
+}
+
+static int read_samples(const struct source *s)
+{
+    if (!has_dataset(s, "time_samples"))
+        return 0;
+    int64_t n = s->results->count;
+    hid_t set = open_dataset(s, "time_samples", 2, KVG_MAX_SAMPLES);
+    if (set < 0)
+        return damaged(s, "time_samples");
+    float *samples = malloc((size_t)(n ? n : 1) * KVG_MAX_SAMPLES * sizeof(float));
+    int failed = !samples;
+    if (failed)
+        no_memory(s);
+    else if (H5Dread(set, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, samples) < 0)
+        failed = damaged(s, "time_samples");
+    for (int64_t i = 0; !failed && i < n; i++) {
+        double kept[KVG_MAX_SAMPLES];
+        int64_t count = 0;
+        for (int64_t k = 0; k < KVG_MAX_SAMPLES; k++) {
+            kept[k] = (double)samples[i * KVG_MAX_SAMPLES + k];
+            if (!isnan(kept[k]))
+                count = k + 1;
+        }
+        if (kvg_row_set_samples(&s->results->rows[i], kept, count))
+            failed = no_memory(s);
+    }
+    free(samples);
+    H5Dclose(set);
+    return failed ? -1 : 0;
+}
+
+/* ---------------------------------------------------------------- rows */
+
+/* The number of rows is the extent of `row`; a damaged one must not make us allocate the moon. */
+static int make_rows(struct source *s)
+{
+    hid_t set = H5Dopen2(s->group, "row", H5P_DEFAULT);
+    hid_t space = set < 0 ? H5I_INVALID_HID : H5Dget_space(set);
+    hsize_t n = 0;
+    int ok = space >= 0 && H5Sget_simple_extent_ndims(space) == 1 &&
+             H5Sget_simple_extent_dims(space, &n, NULL) == 1 && n <= INT32_MAX;
+    if (space >= 0)
+        H5Sclose(space);
+    if (set >= 0)
+        H5Dclose(set);
+    if (!ok)
+        return damaged(s, "the number of rows");
+    s->results->rows = n ? calloc((size_t)n, sizeof(*s->results->rows)) : NULL;
+    if (n && !s->results->rows)
+        return no_memory(s);
+    for (; s->results->count < (int64_t)n; s->results->count++)
+        if (kvg_row_init(&s->results->rows[s->results->count]))
+            return no_memory(s);
+    return 0;
+}
+
+static int read_open_file(struct source *s)
+{
+    if (read_facts(s, s->file, "the facts of the run", &s->results->run) ||
+        kvg_schema_check(s->path, &s->results->run, s->error))
+        return -1;
+    s->group = H5Gopen2(s->file, KVG_GROUP_RESULTS, H5P_DEFAULT);
+    if (s->group < 0)
+        return damaged(s, "the group /" KVG_GROUP_RESULTS);
+    hid_t machine = H5Gopen2(s->file, KVG_GROUP_MACHINE, H5P_DEFAULT);
+    int failed = machine < 0 ? damaged(s, "the group /" KVG_GROUP_MACHINE)
+                             : read_facts(s, machine, "the facts of the machine", &s->results->machine);
+    if (machine >= 0)
+        H5Gclose(machine);
+    failed = failed || make_rows(s);
+    for (int64_t i = 0; !failed && i < kvg_columns_count; i++)
+        failed = read_column(s, &kvg_columns[i]);
+    return failed || read_samples(s) ? -1 : 0;
+}
+
+static int read_hdf5(struct source *s)
+{
+    s->file = H5Fopen(s->path, H5F_ACC_RDONLY, H5P_DEFAULT);
+    if (s->file < 0)
+        return kvg_fail(s->error, KVG_EXIT_USAGE,
+                        "%s: HDF5 cannot open it: cut short or damaged (its journal, if kept, has every row)",
+                        s->path);
+    s->text = kvg_hdf5_string_type();
+    int failed = s->text < 0 ? no_memory(s) : read_open_file(s);
+    if (s->group >= 0)
+        H5Gclose(s->group);
+    if (s->text >= 0)
+        H5Tclose(s->text);
+    H5Fclose(s->file);
+    return failed;
+}
+
+/* What the file is by its first bytes: 1 HDF5, 0 something else; -1 with the error when it cannot be read. */
+static int is_hdf5(const char *path, struct kvg_error *error)
+{
+    static const char signature[8] = {'\x89', 'H', 'D', 'F', '\r', '\n', '\x1a', '\n'};
+    char head[8] = {0};
+    struct stat info;
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot open: %s", path, strerror(errno));
+    int is_folder = fstat(fileno(file), &info) == 0 && S_ISDIR(info.st_mode);
+    size_t n = is_folder ? 0 : fread(head, 1, sizeof(head), file);
+    int unreadable = ferror(file), why = errno;
+    fclose(file);
+    if (is_folder)
+        return kvg_fail(error, KVG_EXIT_USAGE, "%s: is a folder; name the result file in it", path);
+    if (unreadable)
+        return kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot read: %s", path, strerror(why));
+    if (n == 0)
+        return kvg_fail(error, KVG_EXIT_USAGE, "%s: is empty", path);
+    return n == sizeof(head) && memcmp(head, signature, sizeof(head)) == 0;
+}
+
+int kvg_file_read(const char *path, struct kvg_results *results, struct kvg_error *error)
+{
+    memset(results, 0, sizeof(*results));
+    int kind = is_hdf5(path, error);
+    if (kind == 0)
+        kvg_fail(error, KVG_EXIT_USAGE, "%s: not an HDF5 file", path);
+    if (kind != 1)
+        return -1;
+    struct source s = {path, H5I_INVALID_HID, H5I_INVALID_HID, H5I_INVALID_HID, results, error};
+    struct kvg_hdf5_quiet quiet;
+    kvg_hdf5_quiet_begin(&quiet);
+    int failed = read_hdf5(&s);
+    kvg_hdf5_quiet_end(&quiet);
+    if (failed)
+        kvg_results_free(results);
+    return failed ? -1 : 0;
+}
+
+int kvg_results_read(const char *path, struct kvg_results *results, struct kvg_error *error)
+{
+    memset(results, 0, sizeof(*results));
+    int kind = is_hdf5(path, error);
+    if (kind < 0)
+        return -1;
+    if (kind == 1)
+        return kvg_file_read(path, results, error);
+    return kvg_journal_read(path, results, error);
+}
