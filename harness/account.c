@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Memory by formula. Everything follows from the lengths, the page size and the cache dtype; nothing is
+ * measured here (peak_resident_bytes is).
+ */
+#include "account.h"
+
+#include <math.h>
+
+static const double KVG_GIB = 1073741824.0; /* 2^30 */
+
+/* Bytes of `tokens` K and V vectors. */
+static int64_t payload(const struct kvg_problem *problem, int64_t tokens, int64_t element)
+{
+    return 2 * tokens * problem->kv_heads * problem->head_dim * element;
+}
+
+void kvg_account(const struct kvg_prepared *p, int64_t workspace_bytes, struct kvg_row *row)
+{
+    const struct kvg_problem *problem = &p->problem;
+    const int64_t element = kvg_ref_format_info(kvg_ref_format_of(problem->kv_dtype))->bytes;
+    const int64_t block = problem->block_size;
+    int64_t tokens = 0, pages = 0, most_pages = 0;
+    for (int64_t b = 0; b < problem->batch; b++) {
+        const int64_t n = p->seq_lens[b];
+        const int64_t used = (n + block - 1) / block;
+        tokens += n;
+        pages += used;
+        most_pages = used > most_pages ? used : most_pages;
+    }
+    const int64_t scales = problem->scheme == KVG_PER_HEAD ? problem->kv_heads : 1;
+    const int64_t scaled_tensors = element != 1 ? 0 : problem->path == KVG_PATH_FP8 ? 3 : 2;
+
+    row->kv_cache_bytes = payload(problem, tokens, element);
+    row->waste_bytes = payload(problem, pages * block - tokens, element);
+    row->scale_bytes = scaled_tensors * scales * (int64_t)sizeof(float);
+    row->block_table_bytes = problem->batch * most_pages * (int64_t)sizeof(int32_t);
+    row->workspace_bytes = workspace_bytes;
+    row->bytes_per_token = row->tokens_per_gib = row->bytes_vs_bf16 = NAN;
+    if (tokens == 0)
+        return;
+    const double held =
+        (double)(row->kv_cache_bytes + row->waste_bytes + row->scale_bytes + row->block_table_bytes);
+    const double bf16 = (double)(payload(problem, pages * block, 2) + row->block_table_bytes);
+    row->bytes_per_token = held / (double)tokens;
+    row->tokens_per_gib = KVG_GIB / row->bytes_per_token;
+    row->bytes_vs_bf16 = held / bf16;
+}
