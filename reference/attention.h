@@ -31,7 +31,7 @@ struct kvg_ref_row {
 /* What a kernel does on purpose; see struct kvg_arithmetic in kernels/kernel.h for the meaning. */
 struct kvg_ref_emulation {
     enum kvg_ref_format q_operand, k_operand, v_operand; /* operands rounded to this (F32 = not) */
-    int k_scaled_first, v_scaled_first; /* scale applied before that rounding */
+    int k_scaled_first, v_scaled_first;                  /* scale applied before that rounding */
     enum kvg_ref_format p_format;
     int p_offset_log2;
     int row_sum_of_rounded_p;

@@ -4,8 +4,8 @@
  *
  * These functions are the definition that everything else in the project is tested against; they are
  * written to be read, not to be fast. Round to nearest even, saturating to the largest finite value
- * (infinities too), NaN stays NaN (sign kept where the format has signed NaN). That is what
- * __nv_cvt_float_to_fp8(.., __NV_SATFINITE, ..) does on NVIDIA GPUs.
+ * (infinities too), any NaN to the one canonical NaN: 0x7f, or 0x80 in e4m3fnuz. That is what
+ * __nv_cvt_float_to_fp8(.., __NV_SATFINITE, ..) and the conversion instruction do on NVIDIA GPUs.
  */
 #ifndef KVG_REFERENCE_FORMATS_H
 #define KVG_REFERENCE_FORMATS_H
@@ -32,11 +32,12 @@ struct kvg_ref_format_info {
 };
 const struct kvg_ref_format_info *kvg_ref_format_info(enum kvg_ref_format format);
 
-/* FP8: format must be one of the three 8-bit formats. */
+/* FP8: format must be one of the three 8-bit formats. Decoding gives a NaN for every NaN code. */
 uint8_t kvg_ref_fp8_encode(enum kvg_ref_format format, float value);
 float kvg_ref_fp8_decode(enum kvg_ref_format format, uint8_t code);
 
-/* 16-bit formats, round to nearest even; overflow gives infinity as IEEE 754 says. */
+/* 16-bit formats, round to nearest even; overflow gives infinity as IEEE 754 says. NaN keeps sign and leading
+ * payload bits and becomes quiet. */
 uint16_t kvg_ref_bf16_encode(float value);
 float kvg_ref_bf16_decode(uint16_t code);
 uint16_t kvg_ref_f16_encode(float value);
@@ -47,6 +48,10 @@ float kvg_ref_load(enum kvg_ref_format format, const void *data, int64_t index);
 void kvg_ref_store(enum kvg_ref_format format, void *data, int64_t index, float value);
 /* count consecutive elements to float; fast enough for a whole cache (tables, no per-element switch). */
 void kvg_ref_load_row(enum kvg_ref_format format, const void *data, int64_t index, int64_t count, float *out);
+/* count consecutive elements from float, and values rounded to the format in place; as fast. Bit for bit what
+ * kvg_ref_store and kvg_ref_round give. */
+void kvg_ref_store_row(enum kvg_ref_format format, void *data, int64_t index, int64_t count, const float *in);
+void kvg_ref_round_row(enum kvg_ref_format format, float *values, int64_t count);
 /* value rounded to the format and back. */
 float kvg_ref_round(enum kvg_ref_format format, float value);
 

@@ -34,15 +34,17 @@ float kvg_ref_scaled(enum kvg_ref_rule rule, float value, float scale);
 
 /* Quantise and scatter, the expectation of kvg_kernel.store bit by bit. source is
  * [tokens, heads, head_dim] with strides in elements; slot_mapping[i] < 0 stores nothing. `cache` has the
- * format, strides, block_size and data of the destination (block_table unused). */
+ * format, strides, block_size and data of the destination (block_table unused). Slots must be distinct: large
+ * calls are shared out over the OpenMP threads of the process. */
 void kvg_ref_paged_store(const struct kvg_ref_kv *cache, void *cache_data, enum kvg_ref_format source_format,
                          const void *source, int64_t source_stride_token, int64_t source_stride_head,
                          const int64_t *slot_mapping, int64_t tokens, int64_t heads, int64_t head_dim);
 
-/* Quantise Q: codes[i] for [tokens, q_heads, head_dim] contiguous; scale index is h / group * scale_stride. */
+/* Quantise Q: codes[i] for [tokens, q_heads, head_dim] contiguous; scale index is h / group * scale_stride.
+ */
 void kvg_ref_quantize_q(enum kvg_ref_format code_format, enum kvg_ref_rule rule,
-                        enum kvg_ref_format source_format, const void *source, int64_t tokens, int64_t q_heads,
-                        int64_t kv_heads, int64_t head_dim, const float *scale, int64_t scale_stride,
-                        uint8_t *codes);
+                        enum kvg_ref_format source_format, const void *source, int64_t tokens,
+                        int64_t q_heads, int64_t kv_heads, int64_t head_dim, const float *scale,
+                        int64_t scale_stride, uint8_t *codes);
 
 #endif

@@ -28,7 +28,8 @@ enum kvg_ref_observer {
 #define KVG_REF_RANDOM_TOKENS_V_CONSTANT 100.0f
 
 /* absmax[s * heads + h] of `samples` samples; per_head 0: all heads together. scale[heads] (per_head) or
- * scale[1]. divisor is the constant of random_tokens or the largest value of the format for dataset. */
+ * scale[1]. divisor is the constant of random_tokens or the largest value of the format for dataset. Without
+ * a sample the scale is NaN, and a NaN sample makes it NaN. */
 void kvg_ref_scales_from_absmax(const float *absmax, int64_t samples, int64_t heads, int per_head,
                                 enum kvg_ref_observer observer, float divisor, float *scale);
 

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * formats_row.c: the codecs of formats.c for rows of elements.
+ *
+ * Decoding FP8 looks up a table that the compiler computes from the definition of the format. Encoding has
+ * no branches: a normal magnitude is rounded by adding just under half a quantum to its bits; a subnormal
+ * one by adding a power of two so large that the FP32 adder's own rounding leaves a whole number of quanta.
+ */
+#include "formats.h"
+#include "clones.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---------------------------------------------------------------- decode */
+
+/* Value of magnitude code c (0 .. 127): field f = c >> m, fraction r; quanta (2^m + r) 2^f, or 2 r for f = 0,
+ * in units of 1 / unit. The units are 2^(bias + m). */
+#define QUANTA(c, m) (((1 << (m)) + ((c) & ((1 << (m)) - 1))) * (double)(1ull << ((c) >> (m))))
+#define MAGNITUDE(c, m, unit)                                                                                \
+    ((c) >> (m) ? QUANTA(c, m) / (unit) : ((c) & ((1 << (m)) - 1)) * 2.0 / (double)(unit))
+#define SIGNED(code, magnitude) (float)((code)&0x80 ? -(magnitude) : (magnitude))
+#define E4M3(code) SIGNED(code, ((code)&0x7f) == 0x7f ? NAN : MAGNITUDE((code)&0x7f, 3, 1024))
+#define E5M2(code)                                                                                           \
+    SIGNED(code, ((code)&0x7f) > 0x7c    ? NAN                                                               \
+                 : ((code)&0x7f) == 0x7c ? INFINITY                                                          \
+                                         : MAGNITUDE((code)&0x7f, 2, 131072))
+#define E4M3FNUZ(code) ((code) == 0x80 ? NAN : SIGNED(code, MAGNITUDE((code)&0x7f, 3, 2048)))
+
+#define FOUR(f, c) f(c), f((c) + 1), f((c) + 2), f((c) + 3)
+#define SIXTEEN(f, c) FOUR(f, c), FOUR(f, (c) + 4), FOUR(f, (c) + 8), FOUR(f, (c) + 12)
+#define SIXTY_FOUR(f, c) SIXTEEN(f, c), SIXTEEN(f, (c) + 16), SIXTEEN(f, (c) + 32), SIXTEEN(f, (c) + 48)
+#define TABLE(f) SIXTY_FOUR(f, 0), SIXTY_FOUR(f, 64), SIXTY_FOUR(f, 128), SIXTY_FOUR(f, 192)
+
+static const float e4m3_values[256] = {TABLE(E4M3)};
+static const float e5m2_values[256] = {TABLE(E5M2)};
+static const float e4m3fnuz_values[256] = {TABLE(E4M3FNUZ)};
+
+static inline uint32_t float_bits(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static inline float bits_float(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static void load_fp8(const float values[256], const uint8_t *restrict in, int64_t count, float *restrict out)
+{
+    for (int64_t i = 0; i < count; i++)
+        out[i] = values[in[i]];
+}
+
+KVG_REF_CLONES
+static void load_bf16(const uint16_t *restrict in, int64_t count, float *restrict out)
+{
+    for (int64_t i = 0; i < count; i++)
+        out[i] = bits_float((uint32_t)in[i] << 16);
+}
+
+/* The bits of a half, moved to where a float keeps them, are the value times 2^-112. */
+KVG_REF_CLONES
+static void load_f16(const uint16_t *restrict in, int64_t count, float *restrict out)
+{
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t sign = (uint32_t)(in[i] & 0x8000) << 16, magnitude = in[i] & 0x7fff;
+        uint32_t finite = float_bits(bits_float(magnitude << 13) * 0x1p112f);
+        uint32_t special = 0x7f800000 | magnitude << 13;
+        out[i] = bits_float(sign | (magnitude < 0x7c00 ? finite : special));
+    }
+}
+
+void kvg_ref_load_row(enum kvg_ref_format format, const void *data, int64_t index, int64_t count, float *out)
+{
+    switch (format) {
+    case KVG_REF_F32:
+        memcpy(out, (const float *)data + index, (size_t)count * sizeof *out);
+        break;
+    case KVG_REF_F16:
+        load_f16((const uint16_t *)data + index, count, out);
+        break;
+    case KVG_REF_BF16:
+        load_bf16((const uint16_t *)data + index, count, out);
+        break;
+    case KVG_REF_E4M3:
+        load_fp8(e4m3_values, (const uint8_t *)data + index, count, out);
+        break;
+    case KVG_REF_E5M2:
+        load_fp8(e5m2_values, (const uint8_t *)data + index, count, out);
+        break;
+    case KVG_REF_E4M3FNUZ:
+        load_fp8(e4m3fnuz_values, (const uint8_t *)data + index, count, out);
+        break;
+    }
+}
+
+/* ---------------------------------------------------------------- encode */
+
+/* Code of |value| for mantissa m and smallest normal exponent e, saturating at max_code. */
+static inline __attribute__((always_inline)) uint32_t encode_magnitude(uint32_t magnitude, int m, int e,
+                                                                       uint32_t max_code)
+{
+    const int dropped = 23 - m;
+    const uint32_t smallest_normal = (uint32_t)(127 + e) << 23;
+    const float adder = bits_float((uint32_t)(127 + e - m + 23) << 23); /* its last bit is one quantum */
+    uint32_t nearest = (magnitude + ((1u << (dropped - 1)) - 1) + (magnitude >> dropped & 1)) >> dropped;
+    uint32_t normal = nearest - ((uint32_t)(127 + e - 1) << m);
+    uint32_t subnormal = float_bits(bits_float(magnitude) + adder) - float_bits(adder);
+    uint32_t code = magnitude < smallest_normal ? subnormal : normal;
+    return code < max_code ? code : max_code;
+}
+
+KVG_REF_CLONES
+static void store_e4m3(const float *restrict in, int64_t count, uint8_t *restrict out)
+{
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t bits = float_bits(in[i]), magnitude = bits & 0x7fffffff;
+        uint32_t code = encode_magnitude(magnitude, 3, -6, 0x7e);
+        out[i] = (uint8_t)(magnitude > 0x7f800000 ? 0x7f : code | bits >> 31 << 7);
+    }
+}
+
+KVG_REF_CLONES
+static void store_e5m2(const float *restrict in, int64_t count, uint8_t *restrict out)
+{
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t bits = float_bits(in[i]), magnitude = bits & 0x7fffffff;
+        uint32_t code = encode_magnitude(magnitude, 2, -14, 0x7b);
+        out[i] = (uint8_t)(magnitude > 0x7f800000 ? 0x7f : code | bits >> 31 << 7);
+    }
+}
+
+KVG_REF_CLONES
+static void store_e4m3fnuz(const float *restrict in, int64_t count, uint8_t *restrict out)
+{
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t bits = float_bits(in[i]), magnitude = bits & 0x7fffffff;
+        uint32_t code = encode_magnitude(magnitude, 3, -7, 0x7f);
+        uint32_t sign = code ? bits >> 31 << 7 : 0;
+        out[i] = (uint8_t)(magnitude > 0x7f800000 ? 0x80 : code | sign);
+    }
+}
+
+KVG_REF_CLONES
+static void store_bf16(const float *restrict in, int64_t count, uint16_t *restrict out)
+{
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t bits = float_bits(in[i]);
+        uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16, quiet = bits >> 16 | 0x40;
+        out[i] = (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? quiet : rounded);
+    }
+}
+
+KVG_REF_CLONES
+static void store_f16(const float *restrict in, int64_t count, uint16_t *restrict out)
+{
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t bits = float_bits(in[i]), magnitude = bits & 0x7fffffff;
+        uint32_t code = encode_magnitude(magnitude, 10, -14, 0x7c00);
+        uint32_t nan = 0x7e00 | (magnitude >> 13 & 0x3ff);
+        out[i] = (uint16_t)((magnitude > 0x7f800000 ? nan : code) | bits >> 31 << 15);
+    }
+}
+
+void kvg_ref_store_row(enum kvg_ref_format format, void *data, int64_t index, int64_t count, const float *in)
+{
+    switch (format) {
+    case KVG_REF_F32:
+        memcpy((float *)data + index, in, (size_t)count * sizeof *in);
+        break;
+    case KVG_REF_F16:
+        store_f16(in, count, (uint16_t *)data + index);
+        break;
+    case KVG_REF_BF16:
+        store_bf16(in, count, (uint16_t *)data + index);
+        break;
+    case KVG_REF_E4M3:
+        store_e4m3(in, count, (uint8_t *)data + index);
+        break;
+    case KVG_REF_E5M2:
+        store_e5m2(in, count, (uint8_t *)data + index);
+        break;
+    case KVG_REF_E4M3FNUZ:
+        store_e4m3fnuz(in, count, (uint8_t *)data + index);
+        break;
+    }
+}
+
+void kvg_ref_round_row(enum kvg_ref_format format, float *values, int64_t count)
+{
+    uint16_t codes[256];
+    if (format == KVG_REF_F32)
+        return;
+    for (int64_t i = 0; i < count; i += 256) {
+        int64_t n = count - i < 256 ? count - i : 256;
+        kvg_ref_store_row(format, codes, 0, n, values + i);
+        kvg_ref_load_row(format, codes, 0, n, values + i);
+    }
+}
