@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * evict.c: make memory cold.
+ *
+ * Reading a large buffer is the usual way, and not a sure one: a last-level cache keeps lines by rules of its
+ * own, is shared with neighbours one does not see, and in a virtual machine its size is hearsay. CLFLUSHOPT
+ * names the line and throws it out of every cache. Where a CPU lacks it, twice the last-level cache is read.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#if defined(__x86_64__) || defined(__i386__)
+#include <immintrin.h>
+#define KVG_X86 1
+#endif
+
+#include "measure.h"
+#include "roofs.h"
+
+enum { LINE = 64 };
+
+static int read_text(const char *path, char *text, size_t size)
+{
+    FILE *f = fopen(path, "r");
+    if (!f)
+        return -1;
+    char *got = fgets(text, (int)size, f);
+    fclose(f);
+    return got ? 0 : -1;
+}
+
+/* Bytes of the data or unified cache of a level (0 = the highest level there is), as the kernel reports them.
+ */
+static int64_t cache_bytes(int level)
+{
+    int64_t best = 0;
+    int best_level = 0;
+    for (int i = 0; i < 16; i++) {
+        char path[96], text[32];
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/level", i);
+        if (read_text(path, text, sizeof text))
+            break;
+        int found = atoi(text);
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/type", i);
+        if (read_text(path, text, sizeof text) || text[0] == 'I')
+            continue;
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/size", i);
+        if (read_text(path, text, sizeof text))
+            continue;
+        char *unit;
+        int64_t bytes = strtoll(text, &unit, 10);
+        bytes *= *unit == 'K' ? 1024 : *unit == 'M' ? 1024 * 1024 : 1;
+        if (level ? found == level : found > best_level) {
+            best = bytes;
+            best_level = found;
+        }
+    }
+    return best;
+}
+
+int64_t kvg_llc_bytes(void)
+{
+    return cache_bytes(0);
+}
+
+int64_t kvg_l2_bytes(void)
+{
+    return cache_bytes(2);
+}
+
+/* Reads `bytes` of fresh memory, so that they take the place of others. Out of memory: nothing is evicted by
+ * this buffer, but then nothing of the case would have fitted either. */
+static void read_fresh(int64_t bytes)
+{
+    char *buffer = aligned_alloc(4096, (size_t)bytes);
+    if (!buffer)
+        return;
+    memset(buffer, 1, (size_t)bytes);
+    volatile uint64_t sink = kvg_roof_loops()->read(buffer, bytes);
+    (void)sink;
+    free(buffer);
+}
+
+#ifdef KVG_X86
+__attribute__((target("clflushopt"))) static void flush_lines(const char *first, const char *end)
+{
+    for (const char *line = first; line < end; line += LINE)
+        _mm_clflushopt((void *)line);
+    _mm_mfence();
+}
+
+static int can_flush(void)
+{
+    return __builtin_cpu_supports("clflushopt");
+}
+#else
+static void flush_lines(const char *first, const char *end)
+{
+    (void)first;
+    (void)end;
+}
+
+static int can_flush(void)
+{
+    return 0;
+}
+#endif
+
+void kvg_evict_range(const void *data, int64_t bytes)
+{
+    if (bytes <= 0 || !data)
+        return;
+    if (can_flush()) {
+        const char *first = (const char *)((uintptr_t)data & ~(uintptr_t)(LINE - 1));
+        flush_lines(first, (const char *)data + bytes);
+        return;
+    }
+    int64_t llc = kvg_llc_bytes();
+    read_fresh(llc > 0 ? 2 * llc : INT64_C(256) << 20);
+}

@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * measure.c: how long one call takes.
+ *
+ * Warm-up calls say how long a sample lasts, and with it how many to take; Google Benchmark then takes
+ * exactly that many. The clock is read around the call alone: eviction, checks and the library's own work
+ * stay outside.
+ */
+#include "measure.h"
+
+#include <gsl/gsl_sort.h>
+#include <gsl/gsl_statistics_double.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "bench_shim.h"
+
+double kvg_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC_RAW, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Seconds from a to b without the loss of digits that two large doubles would bring. */
+static double seconds_between(const struct timespec *a, const struct timespec *b)
+{
+    return (double)(b->tv_sec - a->tv_sec) + 1e-9 * (double)(b->tv_nsec - a->tv_nsec);
+}
+
+double kvg_timer_floor(void)
+{
+    enum { TRIES = 1000 };
+    double tries[TRIES];
+    for (int i = 0; i < TRIES; i++) {
+        struct timespec a, b;
+        clock_gettime(CLOCK_MONOTONIC_RAW, &a);
+        clock_gettime(CLOCK_MONOTONIC_RAW, &b);
+        tries[i] = seconds_between(&a, &b);
+    }
+    gsl_sort(tries, 1, TRIES);
+    return gsl_stats_median_from_sorted_data(tries, 1, TRIES);
+}
+
+/* What the shim's callbacks need. */
+struct sampler {
+    const struct kvg_measurement *m;
+    int64_t batch;    /* calls a sample */
+    int call_error;   /* KVG_E* of a failed call */
+    int after_failed; /* the check after a sample said no */
+};
+
+static double take_sample(void *context)
+{
+    struct sampler *s = context;
+    struct timespec start, end;
+    if (s->after_failed)
+        return -1;
+    clock_gettime(CLOCK_MONOTONIC_RAW, &start);
+    for (int64_t i = 0; i < s->batch; i++) {
+        int error = s->m->call(s->m->context);
+        if (error) {
+            s->call_error = error;
+            return -1;
+        }
+    }
+    clock_gettime(CLOCK_MONOTONIC_RAW, &end);
+    return seconds_between(&start, &end) / (double)s->batch;
+}
+
+static void before_sample(void *context)
+{
+    struct sampler *s = context;
+    if (s->m->evict)
+        s->m->evict(s->m->context);
+}
+
+static void after_sample(void *context)
+{
+    struct sampler *s = context;
+    if (s->m->after && s->m->after(s->m->context))
+        s->after_failed = 1;
+}
+
+static int failure(const struct sampler *s, struct kvg_error *error)
+{
+    if (s->after_failed)
+        return kvg_fail(error, KVG_EXIT_INCORRECT, "the check after a timed call failed");
+    if (s->call_error)
+        return kvg_fail(error, KVG_EXIT_TROUBLE, "a timed call returned error %d", s->call_error);
+    return kvg_fail(error, KVG_EXIT_TROUBLE, "Google Benchmark took no samples of %s", s->m->name);
+}
+
+/* What warm-up calls tell: seconds of a call, and wall seconds of a whole sample with its surroundings. */
+struct pace {
+    double call, wall;
+};
+
+/* The fastest of up to three calls (fewer when they are slow): a slow estimate would plan too few samples. */
+static int warm_up(struct sampler *s, struct pace *pace)
+{
+    double begin = kvg_now();
+    pace->call = INFINITY;
+    pace->wall = INFINITY;
+    for (int i = 0; i < 3; i++) {
+        double start = kvg_now();
+        before_sample(s);
+        double t = take_sample(s);
+        if (t < 0)
+            return -1;
+        after_sample(s);
+        pace->call = fmin(pace->call, t);
+        pace->wall = fmin(pace->wall, kvg_now() - start);
+        if (s->after_failed)
+            return -1;
+        if (kvg_now() - begin > s->m->min_time)
+            break;
+    }
+    return 0;
+}
+
+static int64_t plan_samples(const struct kvg_measurement *m, const struct pace *pace)
+{
+    double wanted = ceil(1.02 * m->min_time / fmax(pace->call, 1e-9));
+    double affordable = floor(KVG_WALL_PER_MIN_TIME * m->min_time / fmax(pace->wall, 1e-9));
+    double n = fmin(fmin(wanted, affordable), (double)m->max_samples);
+    return n > (double)m->min_samples ? (int64_t)n : m->min_samples;
+}
+
+static double sum(const double *x, int64_t n)
+{
+    double s = 0;
+    for (int64_t i = 0; i < n; i++)
+        s += x[i];
+    return s;
+}
+
+/* Rounds until one is long enough; a round that was not is dropped, as Google Benchmark drops its
+ * calibration. */
+static int take_rounds(struct sampler *s, struct pace *pace, double *samples, int64_t *n,
+                       struct kvg_error *error)
+{
+    const struct kvg_measurement *m = s->m;
+    enum { ROUNDS = 3 };
+    for (int round = 1;; round++) {
+        char *report = NULL;
+        struct kvg_bench bench = {.name = m->name,
+                                  .samples = plan_samples(m, pace),
+                                  .sample = take_sample,
+                                  .before = before_sample,
+                                  .after = after_sample,
+                                  .context = s};
+        int failed = kvg_bench_run(&bench, m->flags, samples, n, m->report ? &report : NULL);
+        if (failed || s->after_failed) {
+            free(report);
+            return failure(s, error);
+        }
+        double mean = sum(samples, *n) / (double)*n;
+        struct pace seen = {mean, fmax(pace->wall, mean)};
+        int enough = plan_samples(m, &seen) <= *n || round == ROUNDS;
+        if (enough) {
+            if (m->report)
+                *m->report = report;
+            return 0;
+        }
+        free(report);
+        *pace = seen;
+    }
+}
+
+static void describe(const struct sampler *s, double floor_seconds, double median, char *method, size_t size)
+{
+    int length = snprintf(method, size, "CLOCK_MONOTONIC_RAW (reading it: %.0f ns), %lld call%s a sample",
+                          1e9 * floor_seconds, (long long)s->batch, s->batch == 1 ? "" : "s");
+    double share = floor_seconds / (median * (double)s->batch);
+    if (share * KVG_TRUSTED_FLOORS > 1 && length > 0 && (size_t)length < size)
+        snprintf(method + length, size - (size_t)length, "; the clock itself is up to %.1f %% of it",
+                 100 * share);
+}
+
+int kvg_measure_described(const struct kvg_measurement *m, double *samples, int64_t *n, char *method,
+                          size_t size, struct kvg_error *error)
+{
+    struct sampler s = {.m = m, .batch = 1};
+    struct pace pace;
+    double clock_floor = kvg_timer_floor();
+    *n = 0;
+    if (m->report)
+        *m->report = NULL;
+    if (m->min_samples < 1 || m->max_samples < m->min_samples)
+        return kvg_fail(error, KVG_EXIT_USAGE,
+                        "between %lld and %lld samples: at least 1, and not more at least "
+                        "than at most, would be right",
+                        (long long)m->min_samples, (long long)m->max_samples);
+    if (warm_up(&s, &pace))
+        return failure(&s, error);
+    if (m->batch && !m->evict && pace.call < KVG_TRUSTED_FLOORS * clock_floor) {
+        s.batch = (int64_t)ceil(2 * KVG_TRUSTED_FLOORS * clock_floor / fmax(pace.call, 1e-9));
+        pace.wall = fmax(pace.wall, pace.call * (double)s.batch);
+    }
+    if (take_rounds(&s, &pace, samples, n, error))
+        return -1;
+    struct kvg_summary summary;
+    kvg_summarise(samples, *n, &summary);
+    describe(&s, clock_floor, summary.median, method, size);
+    return 0;
+}
+
+int kvg_measure(const struct kvg_measurement *m, double *samples, int64_t *n, struct kvg_error *error)
+{
+    char method[160];
+    return kvg_measure_described(m, samples, n, method, sizeof method, error);
+}
+
+void kvg_summarise(const double *samples, int64_t n, struct kvg_summary *out)
+{
+    *out = (struct kvg_summary){NAN, NAN, NAN, NAN, NAN};
+    double *sorted = n > 0 ? malloc((size_t)n * 2 * sizeof *sorted) : NULL;
+    if (!sorted)
+        return;
+    memcpy(sorted, samples, (size_t)n * sizeof *sorted);
+    gsl_sort(sorted, 1, (size_t)n);
+    out->median = gsl_stats_median_from_sorted_data(sorted, 1, (size_t)n);
+    out->min = sorted[0];
+    out->q1 = gsl_stats_quantile_from_sorted_data(sorted, 1, (size_t)n, 0.25);
+    out->q3 = gsl_stats_quantile_from_sorted_data(sorted, 1, (size_t)n, 0.75);
+    out->mad = gsl_stats_mad0(sorted, 1, (size_t)n, sorted + n); /* mad0: without the factor 1.4826 */
+    free(sorted);
+}
+
+/* ---- --benchmark_* flags ---- */
+
+static int number_flag(const char *flag, const char *value, double low, double high, double *out,
+                       struct kvg_error *error)
+{
+    char *end;
+    double x = strtod(value, &end);
+    if (end == value || *end || !(x >= low && x <= high))
+        return kvg_fail(error, KVG_EXIT_USAGE, "%s: a number from %g to %g would be right", flag, low, high);
+    *out = x;
+    return 0;
+}
+
+static const char *value_of(const char *flag, const char *name)
+{
+    size_t length = strlen(name);
+    return strncmp(flag, name, length) == 0 && flag[length] == '=' ? flag + length + 1 : NULL;
+}
+
+static int refused_flag(const char *flag, struct kvg_error *error)
+{
+    static const struct {
+        const char *name, *instead;
+    } known[] = {
+        {"--benchmark_filter", "use --filter"},
+        {"--benchmark_list_tests", "use kvgauge list"},
+        {"--benchmark_format", "use kvgauge show"},
+        {"--benchmark_color", "kvgauge prints its own table"},
+        {"--benchmark_counters_tabular", "kvgauge prints its own table"},
+        {"--benchmark_display_aggregates_only", "kvgauge prints its own table"},
+        {"--benchmark_enable_random_interleaving", "a worker runs one case at a time"},
+        {"--benchmark_perf_counters", "this build of the library has none"},
+    };
+    size_t length = strcspn(flag, "=");
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (strlen(known[i].name) == length && strncmp(flag, known[i].name, length) == 0)
+            return kvg_fail(error, KVG_EXIT_USAGE, "%s is not passed on: %s", flag, known[i].instead);
+    return kvg_fail(error, KVG_EXIT_USAGE,
+                    "%s is not a flag that is passed on; those are --benchmark_out=FILE, _out_format=json, "
+                    "_min_time=SECONDS, _repetitions=N, _min_warmup_time=SECONDS, _time_unit=ns|us|ms|s, "
+                    "_context=KEY=VALUE, _report_aggregates_only=BOOL",
+                    flag);
+}
+
+static int one_of(const char *value, const char *const *choices)
+{
+    for (; *choices; choices++)
+        if (strcmp(value, *choices) == 0)
+            return 1;
+    return 0;
+}
+
+static int own_flag(const char *flag, struct kvg_run_options *options, const char **out_path,
+                    struct kvg_error *error)
+{
+    static const char *const units[] = {"ns", "us", "ms", "s", NULL};
+    static const char *const booleans[] = {"true", "false", "1", "0", "yes", "no", NULL};
+    const char *value;
+    double x = 0;
+    if ((value = value_of(flag, "--benchmark_out"))) {
+        if (!*value)
+            return kvg_fail(error, KVG_EXIT_USAGE, "%s: the name of a file would be right", flag);
+        *out_path = value;
+        return 0;
+    }
+    if ((value = value_of(flag, "--benchmark_out_format")))
+        return strcmp(value, "json") == 0
+                   ? 0
+                   : kvg_fail(error, KVG_EXIT_USAGE, "%s: json is the one format that is written", flag);
+    if ((value = value_of(flag, "--benchmark_min_time"))) {
+        /* newer versions of the library write "0.5s" */
+        char text[64];
+        snprintf(text, sizeof text, "%s", value);
+        size_t length = strlen(text);
+        if (length > 1 && text[length - 1] == 's')
+            text[length - 1] = '\0';
+        return number_flag(flag, text, 0, 3600, &options->min_time, error);
+    }
+    if ((value = value_of(flag, "--benchmark_repetitions"))) {
+        if (number_flag(flag, value, 1, KVG_MAX_SAMPLES, &x, error))
+            return -1;
+        options->min_samples = options->max_samples = (int64_t)x;
+        return 0;
+    }
+    if ((value = value_of(flag, "--benchmark_min_warmup_time")))
+        return number_flag(flag, value, 0, 60, &x, error);
+    if ((value = value_of(flag, "--benchmark_time_unit")))
+        return one_of(value, units)
+                   ? 0
+                   : kvg_fail(error, KVG_EXIT_USAGE, "%s: ns, us, ms or s would be right", flag);
+    if ((value = value_of(flag, "--benchmark_report_aggregates_only")))
+        return one_of(value, booleans)
+                   ? 0
+                   : kvg_fail(error, KVG_EXIT_USAGE, "%s: true or false would be right", flag);
+    if ((value = value_of(flag, "--benchmark_context"))) {
+        if (strchr(value, '='))
+            return 0;
+        return kvg_fail(error, KVG_EXIT_USAGE, "%s: KEY=VALUE would be right", flag);
+    }
+    return refused_flag(flag, error);
+}
+
+int kvg_benchmark_flags(const char *const *flags, struct kvg_run_options *options, const char **out_path,
+                        struct kvg_error *error)
+{
+    *out_path = NULL;
+    for (; flags && *flags; flags++)
+        if (own_flag(*flags, options, out_path, error))
+            return -1;
+    return 0;
+}
