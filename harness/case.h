@@ -22,11 +22,29 @@ enum kvg_lengths { KVG_LENGTHS_UNIFORM = 0, KVG_LENGTHS_RAGGED };
 enum kvg_cache_state { KVG_STATE_NONE = 0, KVG_STATE_COLD, KVG_STATE_HOT }; /* none = verified, not timed */
 
 enum kvg_axis {
-    KVG_AXIS_KERNEL, KVG_AXIS_PHASE, KVG_AXIS_PATH, KVG_AXIS_KV_CACHE_DTYPE, KVG_AXIS_SCHEME,
-    KVG_AXIS_CALIBRATION, KVG_AXIS_OBSERVER, KVG_AXIS_INPUT, KVG_AXIS_LAYER, KVG_AXIS_BATCH, KVG_AXIS_Q_LEN,
-    KVG_AXIS_CONTEXT, KVG_AXIS_HEADS, KVG_AXIS_HEAD_DIM, KVG_AXIS_BLOCK_SIZE, KVG_AXIS_LAYOUT,
-    KVG_AXIS_LENGTHS, KVG_AXIS_WINDOW, KVG_AXIS_SOFT_CAP, KVG_AXIS_THREADS, KVG_AXIS_SEED,
-    KVG_AXIS_CACHE_STATE, KVG_AXIS_COUNT
+    KVG_AXIS_KERNEL,
+    KVG_AXIS_PHASE,
+    KVG_AXIS_PATH,
+    KVG_AXIS_KV_CACHE_DTYPE,
+    KVG_AXIS_SCHEME,
+    KVG_AXIS_CALIBRATION,
+    KVG_AXIS_OBSERVER,
+    KVG_AXIS_INPUT,
+    KVG_AXIS_LAYER,
+    KVG_AXIS_BATCH,
+    KVG_AXIS_Q_LEN,
+    KVG_AXIS_CONTEXT,
+    KVG_AXIS_HEADS,
+    KVG_AXIS_HEAD_DIM,
+    KVG_AXIS_BLOCK_SIZE,
+    KVG_AXIS_LAYOUT,
+    KVG_AXIS_LENGTHS,
+    KVG_AXIS_WINDOW,
+    KVG_AXIS_SOFT_CAP,
+    KVG_AXIS_THREADS,
+    KVG_AXIS_SEED,
+    KVG_AXIS_CACHE_STATE,
+    KVG_AXIS_COUNT
 };
 
 struct kvg_case {
@@ -38,9 +56,11 @@ struct kvg_case {
     enum kvg_calibration calibration;
     enum kvg_ref_observer observer; /* used when calibration is dataset */
     char input[64];                 /* "normal", ..., "needle:0.5" (depth 0..1), "smollm2" or a file */
-    int64_t layer;                  /* captured input: layer number; -1 for synthetic */
+    int64_t layer;                  /* captured input: layer number, before completion -1 = the first; -1 for
+                                       synthetic */
     int64_t batch;
-    int64_t q_len;   /* 1 for decode; context for prefill; for store: unused, equals context */
+    int64_t q_len; /* 1 for decode; context for prefill; for store: unused, equals context; before completion
+                      0 = follows from phase (append: 16) */
     int64_t context; /* keys per sequence (longest, when ragged), the queries' own tokens included */
     int64_t q_heads, kv_heads, head_dim, block_size;
     enum kvg_layout layout;
@@ -60,6 +80,10 @@ struct kvg_axis_info {
     int optional;         /* left out of the canonical string when at `fallback` */
 };
 const struct kvg_axis_info *kvg_axis_info(enum kvg_axis axis);
+/* 1 if the axis holds whole numbers, so that ranges make sense. */
+int kvg_axis_is_integer(enum kvg_axis axis);
+/* Words an axis of words takes, in order; NULL past the end and for other axes. */
+const char *kvg_axis_word(enum kvg_axis axis, int64_t i);
 /* Axis by name, '-' and '_' alike; -1 if unknown, with the nearest name in the error. */
 int kvg_axis_find(const char *name, struct kvg_error *error);
 
@@ -67,12 +91,17 @@ void kvg_case_default(struct kvg_case *c);
 /* Sets one axis from text; the error names axis, value and what would be right. Sizes take k and M
  * (1k = 1024). `fp8` is fp8_e4m3. heads is "32/8". */
 int kvg_case_set(struct kvg_case *c, enum kvg_axis axis, const char *value, struct kvg_error *error);
+/* The number in "131072", "128k" or "1M". 0, or -1 when it is none or does not fit. */
+int kvg_parse_size(const char *text, int64_t *out);
 void kvg_case_get(const struct kvg_case *c, enum kvg_axis axis, char *text, size_t size);
 /* Whole strings. Formatting never fails (the longest case fits 1024 bytes). */
 #define KVG_CASE_STRING_MAX 1024
 void kvg_case_format(const struct kvg_case *c, char text[KVG_CASE_STRING_MAX]);
 int kvg_case_parse(const char *text, struct kvg_case *c, struct kvg_error *error);
+/* The same, and bit `1 << axis` of *given set for each axis the text names. */
+int kvg_case_parse_given(const char *text, struct kvg_case *c, uint32_t *given, struct kvg_error *error);
 void kvg_case_id(const struct kvg_case *c, char id[17]); /* FNV-1a 64 of the canonical string */
+uint64_t kvg_fnv1a(const char *text);
 /* Fields that follow from others (prefill: q_len = context; decode: 1; input smollm2: heads, head_dim;
  * auto: per_tensor, none), then contradictions: q_heads % kv_heads, block_size % 8, q_len > context, ... */
 int kvg_case_complete(struct kvg_case *c, struct kvg_error *error);
