@@ -50,6 +50,14 @@ static inline float bits_float(uint32_t bits)
     return value;
 }
 
+/* A choice without a branch: the compiler would move floating-point work behind a branch, and then keep it.
+ */
+static inline uint32_t choose(int condition, uint32_t yes, uint32_t no)
+{
+    uint32_t mask = 0u - (uint32_t)condition;
+    return (yes & mask) | (no & ~mask);
+}
+
 static void load_fp8(const float values[256], const uint8_t *restrict in, int64_t count, float *restrict out)
 {
     for (int64_t i = 0; i < count; i++)
@@ -71,7 +79,7 @@ static void load_f16(const uint16_t *restrict in, int64_t count, float *restrict
         uint32_t sign = (uint32_t)(in[i] & 0x8000) << 16, magnitude = in[i] & 0x7fff;
         uint32_t finite = float_bits(bits_float(magnitude << 13) * 0x1p112f);
         uint32_t special = 0x7f800000 | magnitude << 13;
-        out[i] = bits_float(sign | (magnitude < 0x7c00 ? finite : special));
+        out[i] = bits_float(sign | choose(magnitude < 0x7c00, finite, special));
     }
 }
 
@@ -111,7 +119,7 @@ static inline __attribute__((always_inline)) uint32_t encode_magnitude(uint32_t 
     uint32_t nearest = (magnitude + ((1u << (dropped - 1)) - 1) + (magnitude >> dropped & 1)) >> dropped;
     uint32_t normal = nearest - ((uint32_t)(127 + e - 1) << m);
     uint32_t subnormal = float_bits(bits_float(magnitude) + adder) - float_bits(adder);
-    uint32_t code = magnitude < smallest_normal ? subnormal : normal;
+    uint32_t code = choose(magnitude < smallest_normal, subnormal, normal);
     return code < max_code ? code : max_code;
 }
 
@@ -121,7 +129,7 @@ static void store_e4m3(const float *restrict in, int64_t count, uint8_t *restric
     for (int64_t i = 0; i < count; i++) {
         uint32_t bits = float_bits(in[i]), magnitude = bits & 0x7fffffff;
         uint32_t code = encode_magnitude(magnitude, 3, -6, 0x7e);
-        out[i] = (uint8_t)(magnitude > 0x7f800000 ? 0x7f : code | bits >> 31 << 7);
+        out[i] = (uint8_t)choose(magnitude > 0x7f800000, 0x7f, code | bits >> 31 << 7);
     }
 }
 
@@ -131,7 +139,7 @@ static void store_e5m2(const float *restrict in, int64_t count, uint8_t *restric
     for (int64_t i = 0; i < count; i++) {
         uint32_t bits = float_bits(in[i]), magnitude = bits & 0x7fffffff;
         uint32_t code = encode_magnitude(magnitude, 2, -14, 0x7b);
-        out[i] = (uint8_t)(magnitude > 0x7f800000 ? 0x7f : code | bits >> 31 << 7);
+        out[i] = (uint8_t)choose(magnitude > 0x7f800000, 0x7f, code | bits >> 31 << 7);
     }
 }
 
@@ -141,8 +149,8 @@ static void store_e4m3fnuz(const float *restrict in, int64_t count, uint8_t *res
     for (int64_t i = 0; i < count; i++) {
         uint32_t bits = float_bits(in[i]), magnitude = bits & 0x7fffffff;
         uint32_t code = encode_magnitude(magnitude, 3, -7, 0x7f);
-        uint32_t sign = code ? bits >> 31 << 7 : 0;
-        out[i] = (uint8_t)(magnitude > 0x7f800000 ? 0x80 : code | sign);
+        uint32_t sign = choose(code != 0, bits >> 31 << 7, 0);
+        out[i] = (uint8_t)choose(magnitude > 0x7f800000, 0x80, code | sign);
     }
 }
 
@@ -152,7 +160,7 @@ static void store_bf16(const float *restrict in, int64_t count, uint16_t *restri
     for (int64_t i = 0; i < count; i++) {
         uint32_t bits = float_bits(in[i]);
         uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16, quiet = bits >> 16 | 0x40;
-        out[i] = (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? quiet : rounded);
+        out[i] = (uint16_t)choose((bits & 0x7fffffff) > 0x7f800000, quiet, rounded);
     }
 }
 
@@ -163,7 +171,7 @@ static void store_f16(const float *restrict in, int64_t count, uint16_t *restric
         uint32_t bits = float_bits(in[i]), magnitude = bits & 0x7fffffff;
         uint32_t code = encode_magnitude(magnitude, 10, -14, 0x7c00);
         uint32_t nan = 0x7e00 | (magnitude >> 13 & 0x3ff);
-        out[i] = (uint16_t)((magnitude > 0x7f800000 ? nan : code) | bits >> 31 << 15);
+        out[i] = (uint16_t)(choose(magnitude > 0x7f800000, nan, code) | bits >> 31 << 15);
     }
 }
 
