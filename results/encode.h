@@ -9,6 +9,7 @@
 #define KVG_RESULTS_ENCODE_H
 
 #include <jansson.h>
+#include <stdio.h>
 #include "journal.h"
 
 /* The first line of a journal: {"kvgauge_journal": 1, "run": {...}, "machine": {...}}. */
@@ -21,6 +22,10 @@ int kvg_header_from_json(const char *line, size_t length, struct kvg_facts *run,
 
 /* kvg_row_from_json for text that may hold a NUL byte (which is an error, not an end). */
 int kvg_row_from_json_bytes(const char *line, size_t length, struct kvg_row *row, struct kvg_error *error);
+
+/* kvg_journal_read of an open stream, which stays open; `name` is for messages. */
+int kvg_journal_read_stream(FILE *file, const char *name, struct kvg_results *results,
+                            struct kvg_error *error);
 
 json_t *kvg_json_number(double value);                 /* new reference, NULL: oom */
 json_t *kvg_json_facts(const struct kvg_facts *facts); /* likewise */

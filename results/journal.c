@@ -168,18 +168,27 @@ static int read_rows(struct reader *r, struct kvg_results *results, struct kvg_e
     }
 }
 
-int kvg_journal_read(const char *path, struct kvg_results *results, struct kvg_error *error)
+int kvg_journal_read_stream(FILE *file, const char *name, struct kvg_results *results,
+                            struct kvg_error *error)
 {
     memset(results, 0, sizeof(*results));
-    struct reader r = {.path = path, .file = fopen(path, "re")};
-    if (!r.file)
-        return kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot open: %s", path, strerror(errno));
+    struct reader r = {.path = name, .file = file};
     int failed = read_header(&r, results, error) || read_rows(&r, results, error);
     free(r.line);
-    fclose(r.file);
     if (failed)
         kvg_results_free(results);
     return failed ? -1 : 0;
+}
+
+int kvg_journal_read(const char *path, struct kvg_results *results, struct kvg_error *error)
+{
+    memset(results, 0, sizeof(*results));
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot open: %s", path, strerror(errno));
+    int failed = kvg_journal_read_stream(file, path, results, error);
+    fclose(file);
+    return failed;
 }
 
 /* Length of the journal without its torn last line; -1 with the error. */
