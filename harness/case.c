@@ -237,7 +237,10 @@ static int set_needle(const char *value, char *out, size_t size, struct kvg_erro
                         value);
     char number[32];
     print_real(depth, number, sizeof number);
-    snprintf(out, size, "needle:%s", depth == 0 ? "0" : number); /* not "-0" */
+    if (depth == 0.5) /* what "needle" alone means: one case, one name */
+        snprintf(out, size, "needle");
+    else
+        snprintf(out, size, "needle:%s", depth == 0 ? "0" : number); /* not "-0" */
     return 0;
 }
 

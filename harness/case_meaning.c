@@ -6,29 +6,13 @@
 #include "case.h"
 
 #include <inttypes.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "inputs/inputs.h"
+#include "machine.h"
 
 #define APPEND_DEFAULT_Q_LEN 16 /* a speculative or chunked step that kernels for few queries still take */
-
-/* CPUs in this process's affinity mask: what nproc prints, and what OpenMP would use. */
-static int64_t usable_cpus(void)
-{
-    for (int cpus = 1024; cpus <= 1 << 20; cpus *= 4) {
-        cpu_set_t *set = CPU_ALLOC(cpus);
-        if (!set)
-            break;
-        size_t size = CPU_ALLOC_SIZE(cpus);
-        int count = sched_getaffinity(0, size, set) ? 0 : CPU_COUNT_S(size, set);
-        CPU_FREE(set);
-        if (count > 0)
-            return count;
-    }
-    return 1;
-}
 
 /* ------------------------------------------------------------------------------------------ completion */
 
@@ -124,7 +108,7 @@ static int complete_path(struct kvg_case *c, struct kvg_error *error)
 int kvg_case_complete(struct kvg_case *c, struct kvg_error *error)
 {
     if (c->threads == 0)
-        c->threads = usable_cpus();
+        c->threads = kvg_cpus_allowed();
     if (c->kv_cache_dtype == KVG_CACHE_AUTO) { /* bf16 has no scales */
         c->scheme = KVG_PER_TENSOR;
         c->calibration = KVG_CALIBRATION_NONE;

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * doctor.c: read what Linux says about the machine.
+ */
+#include "doctor.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int read_line(const char *path, char *text, size_t size)
+{
+    FILE *file = fopen(path, "r");
+    if (!file)
+        return -1;
+    char *got = fgets(text, (int)size, file);
+    fclose(file);
+    if (!got)
+        return -1;
+    text[strcspn(text, "\n")] = '\0';
+    return 0;
+}
+
+double kvg_doctor_cpu_quota(char *text, size_t size)
+{
+    char line[64];
+    long long quota, period;
+    snprintf(text, size, "/sys/fs/cgroup/cpu.max");
+    if (read_line(text, line, sizeof line) == 0 && sscanf(line, "%lld %lld", &quota, &period) == 2 &&
+        period > 0)
+        return (double)quota / (double)period;
+    snprintf(text, size, "/sys/fs/cgroup/cpu/cpu.cfs_quota_us");
+    if (read_line(text, line, sizeof line) || sscanf(line, "%lld", &quota) != 1 || quota <= 0)
+        return 0;
+    if (read_line("/sys/fs/cgroup/cpu/cpu.cfs_period_us", line, sizeof line) ||
+        sscanf(line, "%lld", &period) != 1 || period <= 0)
+        return 0;
+    return (double)quota / (double)period;
+}
+
+int kvg_doctor_program(const char *name, char *path, size_t size)
+{
+    const char *folder = getenv("PATH");
+    while (folder && *folder) {
+        size_t length = strcspn(folder, ":");
+        int n = snprintf(path, size, "%.*s/%s", (int)length, folder, name);
+        if (length > 0 && n > 0 && (size_t)n < size && access(path, X_OK) == 0)
+            return 0;
+        folder += length + (folder[length] == ':');
+    }
+    return -1;
+}
+
+void kvg_doctor_first_line(const char *command, char *text, size_t size)
+{
+    text[0] = '\0';
+    FILE *pipe = popen(command, "r");
+    if (!pipe)
+        return;
+    if (!fgets(text, (int)size, pipe))
+        text[0] = '\0';
+    text[strcspn(text, "\n")] = '\0';
+    pclose(pipe);
+}
+
+struct library {
+    const char *soname;
+    char path[1024];
+};
+
+static int match_library(struct dl_phdr_info *info, size_t size, void *data)
+{
+    struct library *library = data;
+    (void)size;
+    if (!strstr(info->dlpi_name, library->soname))
+        return 0;
+    snprintf(library->path, sizeof library->path, "%s", info->dlpi_name);
+    return 1;
+}
+
+void kvg_doctor_library_version(const char *soname, char *text, size_t size)
+{
+    struct library library = {.soname = soname};
+    char real[PATH_MAX];
+    text[0] = '\0';
+    if (!dl_iterate_phdr(match_library, &library) || !realpath(library.path, real))
+        return;
+    const char *version = strstr(real, soname);
+    if (version)
+        snprintf(text, size, "%s", version + strlen(soname) + (version[strlen(soname)] == '.'));
+}
+
+/* The folder, or the nearest one above it that exists. */
+void kvg_doctor_nearest_folder(char *path)
+{
+    while (*path && access(path, F_OK)) {
+        char *slash = strrchr(path, '/');
+        if (!slash)
+            strcpy(path, ".");
+        else
+            slash[slash == path] = '\0';
+    }
+}
+
+/* By writing: permission bits say little to root, on a read-only mount or on a full disk. */
+int kvg_doctor_try_to_write(const char *folder)
+{
+    char path[1100];
+    snprintf(path, sizeof path, "%s/.kvgauge-doctor-XXXXXX", folder);
+    int file = mkstemp(path);
+    if (file < 0)
+        return -1;
+    int failed = write(file, "kvgauge\n", 8) != 8 || fsync(file) != 0;
+    int reason = errno;
+    close(file);
+    unlink(path);
+    errno = reason;
+    return failed ? -1 : 0;
+}
