@@ -29,9 +29,7 @@ static int read_text(const char *path, char *text, size_t size)
     return got ? 0 : -1;
 }
 
-/* Bytes of the data or unified cache of a level (0 = the highest level there is), as the kernel reports them.
- */
-static int64_t cache_bytes(int level)
+int64_t kvg_cache_bytes(int level)
 {
     int64_t best = 0;
     int best_level = 0;
@@ -60,12 +58,12 @@ static int64_t cache_bytes(int level)
 
 int64_t kvg_llc_bytes(void)
 {
-    return cache_bytes(0);
+    return kvg_cache_bytes(0);
 }
 
 int64_t kvg_l2_bytes(void)
 {
-    return cache_bytes(2);
+    return kvg_cache_bytes(2);
 }
 
 /* Reads `bytes` of fresh memory, so that they take the place of others. Out of memory: nothing is evicted by

@@ -103,7 +103,10 @@ const struct kvg_roofs *kvg_meter_roofs(struct kvg_meter *meter, int64_t threads
 void kvg_meter_sweep(struct kvg_meter *meter);
 #define KVG_SWEEP_BYTES (16 << 20) /* more than the reach of the TLBs (2048 x 4 KiB) and than any L2 */
 
-/* Bytes of the last-level cache (0 unknown) and of one L2. */
+/* Bytes of the data or unified cache of CPU 0 at a level (0: the highest there is), as the kernel reports
+ * them; 0 if unknown. A virtual machine's last level may be a part of it, or more than it gets. */
+int64_t kvg_cache_bytes(int level);
+/* Of the last level and of one L2. */
 int64_t kvg_llc_bytes(void);
 int64_t kvg_l2_bytes(void);
 
