@@ -64,7 +64,8 @@ static void advise(const char *format, ...)
     putchar('\n');
 }
 
-#define GIB (1024.0 * 1024 * 1024)
+#define MIB (1024.0 * 1024)
+#define GIB (1024.0 * MIB)
 
 static const char *text_of(const struct kvg_facts *facts, const char *name)
 {
@@ -154,9 +155,10 @@ static void check_caches(struct report *report, const struct kvg_facts *facts)
 {
     double l1 = number_of(facts, "l1d_bytes"), l2 = number_of(facts, "l2_bytes"),
            l3 = number_of(facts, "l3_bytes");
-    if (l1 > 0)
-        say(report, OK, "caches", "L1d %.0f KiB, L2 %.0f KiB, L3 %.4g MiB (0: none, or not visible)",
-            l1 / 1024, l2 / 1024, l3 / (1024 * 1024));
+    if (l1 > 0 && l3 > 0)
+        say(report, OK, "caches", "L1d %.0f KiB, L2 %.0f KiB, L3 %.4g MiB", l1 / 1024, l2 / 1024, l3 / MIB);
+    else if (l1 > 0)
+        say(report, OK, "caches", "L1d %.0f KiB, L2 %.0f KiB, no L3 visible", l1 / 1024, l2 / 1024);
     else
         say(report, NOTE, "caches", "sizes not visible");
 }

@@ -16,7 +16,8 @@
 #include "paths.h"
 #include "suite.h"
 
-enum what { LIST_CASES = 0, LIST_KERNELS = 'k', LIST_INPUTS = 'i', LIST_SUITES = 's', LIST_AXES = 'a' };
+/* Keys beyond the letters: no short options. */
+enum what { LIST_CASES = 0, LIST_KERNELS = 0x100, LIST_INPUTS, LIST_SUITES, LIST_AXES };
 
 struct list_options {
     struct kvg_plan_options plan;

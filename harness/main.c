@@ -90,6 +90,8 @@ int main(int argc, char **argv)
              kvg_git_dirty() ? ", modified" : "");
     argp_program_version = version;
     argp_err_exit_status = KVG_EXIT_USAGE;
+    if (argc > 1 && strcmp(argv[1], "-h") == 0)
+        argv[1] = "--help";
     char *shown = argc > 0 ? argv[0] : NULL;
     if (argc > 0)
         argv[0] = "kvgauge"; /* in messages, wherever the binary lies */

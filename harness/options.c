@@ -147,6 +147,8 @@ static void check_long_options(const struct argp *argp, int argc, char **argv)
     for (int i = 0; i < 3; i++)
         all.name[all.count++] = argp_own[i];
     for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
+        if (strcmp(argv[i], "-h") == 0)
+            argv[i] = "--help"; /* argp's own short name for it is -? */
         if (strncmp(argv[i], "--", 2))
             continue;
         char *name = argv[i] + 2;
