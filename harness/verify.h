@@ -13,8 +13,8 @@
 
 struct kvg_expectation; /* opaque: chosen rows, exact and emulating outputs, bounds, unquantised output */
 
-/* rows_limit caps the (query, head) rows checked; the sample is stratified: every sequence and head, first and
- * last rows, tile and page boundaries, random rows. 0 = a limit chosen for about a second of work. */
+/* rows_limit caps the (query, head) rows checked; the sample is stratified: every sequence and head, first
+ * and last rows, tile and page boundaries, random rows. 0 = a limit chosen for about a second of work. */
 int kvg_expect(const struct kvg_prepared *p, const struct kvg_kernel *kernel, int64_t rows_limit,
                struct kvg_expectation **out, struct kvg_error *error);
 void kvg_expectation_free(struct kvg_expectation *e);

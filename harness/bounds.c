@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The bounds of bounds.h as arithmetic. Every factor is a named constant with its cause; none is tuned.
+ */
+#include "bounds.h"
+
+#include <gsl/gsl_cdf.h>
+#include <math.h>
+#include <string.h>
+
+/* Roundings of FP32 between the accumulated dot product and the argument of the exponential: the product of
+ * the scales, its product with the dot product, the factor log2(e), the argument itself. */
+#define SCALE_ROUNDINGS 4.0
+/* Reciprocal of the row sum (2 units where it is approximate), its product, v_scale, one to spare: 8 units is
+ * still 2^-21. */
+#define DIVISION_ROUNDINGS 8.0
+/* ln of the row sum plus the max: two results of the size of the lse, and a logarithm good to 4 units. */
+#define LSE_ROUNDINGS 4.0
+/* A logit 16 + ln n below the max has a weight under 1e-7 / n: what lies lower is lost in the rounding. So
+ * the running max that matters to the worst case is at most this much below the final one. */
+#define WEIGHT_THAT_MATTERS 16.0
+/* A matrix instruction adds groups of products and the accumulator with one truncation per addend: for every
+ * 16 products at least one more addend, the accumulator itself. */
+#define GROUP_ADDENDS (17.0 / 16.0)
+/* The probable bound counts this many rescalings at most: more than that would need a max that creeps up in
+ * every tile, and then the early tiles have no weight left. */
+#define RESCALES_THAT_MATTER 256.0
+/* The references: FP64 logits and joins, FP32 weights, FP32 chains of at most 32 additions. Relative to
+ * sum p|v|: worst case, and with random roundings. */
+#define REFERENCE_WORST (34.0 * KVG_U_F32)
+#define REFERENCE_REL (6.0 * KVG_U_F32)
+/* Beyond e^50 a bound is vacuous anyway; keeps the arithmetic finite. */
+#define LARGEST_EXPONENT 50.0
+
+static double unit_roundoff(enum kvg_ref_format format)
+{
+    return format == KVG_REF_F32 ? KVG_U_F32 : ldexp(1.0, -kvg_ref_format_info(format)->mantissa_bits - 1);
+}
+
+/* The enums of the two headers name the same formats. */
+static enum kvg_ref_format ref_format(enum kvg_dtype dtype)
+{
+    switch (dtype) {
+    case KVG_F16:
+        return KVG_REF_F16;
+    case KVG_BF16:
+        return KVG_REF_BF16;
+    case KVG_E4M3:
+        return KVG_REF_E4M3;
+    case KVG_E5M2:
+        return KVG_REF_E5M2;
+    case KVG_E4M3FNUZ:
+        return KVG_REF_E4M3FNUZ;
+    case KVG_F32:
+        break;
+    }
+    return KVG_REF_F32;
+}
+
+/* Is every value of `from` a value of `to`? */
+static int holds(enum kvg_dtype to, enum kvg_dtype from)
+{
+    if (to == from || to == KVG_F32)
+        return 1;
+    const struct kvg_ref_format_info *a = kvg_ref_format_info(ref_format(from));
+    const struct kvg_ref_format_info *b = kvg_ref_format_info(ref_format(to));
+    return from != KVG_F32 && a->mantissa_bits <= b->mantissa_bits && a->max <= b->max &&
+           a->min_exponent - a->mantissa_bits >= b->min_exponent - b->mantissa_bits;
+}
+
+/* Rounding of a factor of `dtype` to its operand format. */
+static double operand_rel(enum kvg_dtype operand, enum kvg_dtype dtype, int scaled_first, int scale_exact)
+{
+    if (scaled_first && !scale_exact)
+        return unit_roundoff(ref_format(operand));
+    return holds(operand, dtype) ? 0.0 : unit_roundoff(ref_format(operand));
+}
+
+/* One addition: RNE in FP32; a narrow accumulator truncates, so it errs by a whole step. */
+static double accumulator_unit(int bits)
+{
+    return bits >= 24 ? KVG_U_F32 : ldexp(1.0, 1 - bits);
+}
+
+static int check_declaration(const struct kvg_arithmetic *d, const char *kernel, struct kvg_error *error)
+{
+    const char *field = NULL;
+    double value = 0.0;
+    if (d->qk_accumulator_bits < 4 || d->qk_accumulator_bits > 64) {
+        field = "qk_accumulator_bits (4 to 64)";
+        value = d->qk_accumulator_bits;
+    } else if (d->pv_accumulator_bits < 4 || d->pv_accumulator_bits > 64) {
+        field = "pv_accumulator_bits (4 to 64)";
+        value = d->pv_accumulator_bits;
+    } else if (!(d->exp2_rel_error >= 0.0 && d->exp2_rel_error < 1.0)) {
+        field = "exp2_rel_error (0 to 1)";
+        value = d->exp2_rel_error;
+    } else if (d->qk_chain < 0 || d->pv_flush_interval < 0 || d->tile < 0 || d->split_tokens < 0) {
+        field = "qk_chain, pv_flush_interval, tile or split_tokens (0 or more)";
+        value = (double)(d->qk_chain < 0            ? d->qk_chain
+                         : d->pv_flush_interval < 0 ? d->pv_flush_interval
+                         : d->tile < 0              ? d->tile
+                                                    : d->split_tokens);
+    } else if (d->p_offset_log2 < -64 || d->p_offset_log2 > 64) {
+        field = "p_offset_log2 (-64 to 64)";
+        value = d->p_offset_log2;
+    }
+    if (!field)
+        return 0;
+    return kvg_fail(error, KVG_EXIT_TROUBLE, "kernel %s declares %g for %s", kernel, value, field);
+}
+
+int kvg_bound_init(struct kvg_bound *b, const struct kvg_problem *problem, const struct kvg_arithmetic *d,
+                   int k_exact, int v_exact, const char *kernel, struct kvg_error *error)
+{
+    memset(b, 0, sizeof *b);
+    if (check_declaration(d, kernel, error) != 0)
+        return -1;
+    const double q_rel = operand_rel(d->qk_operand, problem->q_dtype, 0, 1);
+    const double k_rel = operand_rel(d->qk_operand, problem->kv_dtype, d->k_scaled_before_qk, k_exact);
+    const double chain = (double)(d->qk_chain > 0 ? d->qk_chain : problem->head_dim);
+    const double add = accumulator_unit(d->qk_accumulator_bits);
+    /* Products of two operands of at most 11 bits are exact in FP32; wider ones round once, scaled K once
+     * more where the emulation does not round it to an operand format. */
+    const double product = d->qk_operand == KVG_F32 ? 2.0 * KVG_U_F32 : 0.0;
+    b->logit_noise = (chain * GROUP_ADDENDS + 2.0) * add + product + SCALE_ROUNDINGS * KVG_U_F32;
+    b->logit_common = sqrt(chain * GROUP_ADDENDS + 2.0) * add + product + SCALE_ROUNDINGS * KVG_U_F32;
+    b->logit_rel = (1.0 + q_rel) * (1.0 + k_rel) - 1.0 + b->logit_noise * (1.0 + q_rel + k_rel);
+    b->exp_rel = d->exp2_rel_error;
+    /* tanh(x) = 1 - 2 / (e^2x + 1): an error of the exponential enters at most by half, absolutely; the rest
+     * are FP32 roundings of numbers below 1. */
+    b->cap_abs = problem->soft_cap > 0.0f
+                     ? (double)problem->soft_cap * (2.0 * d->exp2_rel_error + 8.0 * KVG_U_F32)
+                     : 0.0;
+    const struct kvg_ref_format_info *p = kvg_ref_format_info(ref_format(d->p_format));
+    b->p_rel = unit_roundoff(ref_format(d->p_format));
+    if (d->p_format != KVG_F32) {
+        const int offset = d->p_format == KVG_BF16 || d->p_format == KVG_F16 ? 0 : d->p_offset_log2;
+        b->p_abs = ldexp(1.0, p->min_exponent - p->mantissa_bits - 1 - offset);
+        b->p_step_rel = b->p_rel; /* a step of 2^-m at the bottom of a binade is 2^-(m+1) at its top */
+    }
+    b->rounded_row_sum = d->row_sum_of_rounded_p;
+    b->tile = d->tile;
+    b->split = d->split_tokens;
+    b->v_rel = operand_rel(d->pv_operand, problem->kv_dtype, d->v_scaled_before_pv, v_exact);
+    b->v_noise = d->pv_operand == KVG_F32 ? 2.0 * KVG_U_F32 : 0.0;
+    b->pv_unit = accumulator_unit(d->pv_accumulator_bits);
+    b->pv_narrow = d->pv_accumulator_bits < 24;
+    b->pv_flush = d->pv_flush_interval;
+    const struct kvg_ref_format_info *out = kvg_ref_format_info(ref_format(problem->out_dtype));
+    b->out_rel = unit_roundoff(ref_format(problem->out_dtype));
+    b->out_floor = problem->out_dtype == KVG_F32 ? 0x1p-126 : ldexp(1.0, out->min_exponent);
+    return 0;
+}
+
+void kvg_bound_model(const struct kvg_bound *b, struct kvg_ref_bound_model *model)
+{
+    model->logit_rel = b->logit_rel;
+    model->logit_abs = 0.0;
+    model->p_rel = b->p_rel;
+    model->p_abs = b->p_abs;
+}
+
+void kvg_bound_emulation(const struct kvg_arithmetic *d, struct kvg_ref_emulation *how)
+{
+    memset(how, 0, sizeof *how);
+    how->q_operand = how->k_operand = ref_format(d->qk_operand);
+    how->v_operand = ref_format(d->pv_operand);
+    how->k_scaled_first = d->k_scaled_before_qk;
+    how->v_scaled_first = d->v_scaled_before_pv;
+    how->p_format = ref_format(d->p_format);
+    how->p_offset_log2 = d->p_offset_log2;
+    how->row_sum_of_rounded_p = d->row_sum_of_rounded_p;
+    how->tile = d->tile;
+    how->tile_last_first = d->tile_last_first;
+    how->split_tokens = d->split_tokens;
+    how->split_from_window = d->split_from_window;
+}
+
+void kvg_bound_tail(int64_t count, struct kvg_bound_tail *out)
+{
+    const double alpha = KVG_FALSE_ALARMS_PER_CASE / KVG_RANDOM_CHECKS / (double)(count > 0 ? count : 1);
+    out->lambda = gsl_cdf_ugaussian_Qinv(alpha / 2.0);
+    out->log_odds = log(2.0 / alpha);
+}
+
+static double bounded_expm1(double x)
+{
+    return expm1(x < LARGEST_EXPONENT ? x : LARGEST_EXPONENT);
+}
+
+void kvg_bound_row(const struct kvg_bound *b, struct kvg_bound_row *row)
+{
+    const double n = (double)(row->visible > 0 ? row->visible : 1);
+    const double split = b->split > 0 && (double)b->split < n ? (double)b->split : n;
+    const double splits = split < n ? ceil(n / split) + 1.0 : 1.0; /* a window may cut one more */
+    const double tile = b->tile > 0 && (double)b->tile < split ? (double)b->tile : split;
+    const double merges = splits > 1.0 ? 1.0 : 0.0;
+    /* max - ln n <= lse - ln n <= max <= lse bounds the running max without knowing it. */
+    const double largest = fmax(fabs(row->lse), fabs(row->lse - log(n))) + 1.0;
+    const double deepest = largest + WEIGHT_THAT_MATTERS + log(n);
+
+    row->rescales = ceil(split / tile);
+    row->a_rescale = b->exp_rel + 2.0 * KVG_U_F32 * largest;
+    /* A merge weighs a split by e^(lse_split - lse): an exponential and two roundings of an lse. */
+    const double merge = merges * (b->exp_rel + 2.0 * LSE_ROUNDINGS * KVG_U_F32 * largest);
+    row->a_common = b->exp_rel + SCALE_ROUNDINGS * KVG_U_F32 * largest + b->cap_abs + merge;
+    row->a_worst = b->exp_rel + SCALE_ROUNDINGS * KVG_U_F32 * deepest + b->cap_abs + merge +
+                   row->rescales * (b->exp_rel + 2.0 * KVG_U_F32 * deepest);
+    row->grow = bounded_expm1(2.0 * row->delta_mean);
+
+    row->narrow_keys = b->pv_flush > 0 && (double)b->pv_flush < split ? (double)b->pv_flush : split;
+    row->narrow_worst = b->pv_narrow ? (row->narrow_keys * GROUP_ADDENDS + 2.0) * b->pv_unit : 0.0;
+    const double additions = split + row->rescales + splits + 2.0;
+    row->acc_l = additions * KVG_U_F32;
+    row->acc_pv = row->narrow_worst + additions * KVG_U_F32;
+    row->sum_noise = sqrt(additions) * KVG_U_F32;
+
+    /* The kernel and the emulation each miss the exact logit by some last bits; a P within that distance of a
+     * rounding boundary may fall to either side. */
+    const double apart = 2.0 * (row->delta_mean * b->logit_common / b->logit_rel + row->a_common);
+    row->flips = b->p_step_rel > 0.0 ? fmin(1.0, 2.0 * apart / b->p_step_rel) : 0.0;
+}
+
+double kvg_bound_worst(const struct kvg_bound *b, const struct kvg_bound_row *row,
+                       const struct kvg_bound_element *e)
+{
+    const double o = fabs(e->exact);
+    const double up = exp(fmin(row->a_worst, LARGEST_EXPONENT)), more = up - 1.0;
+    const double grow = row->grow * up + more; /* about sum p (e^(delta + a) - 1) */
+    /* e^(delta + a) - 1 = e^a (e^delta - 1) + (e^a - 1), and sum p|v - o| <= sum p|v| + |o|. */
+    const double logits = up * e->logit_shift + more * (e->abs_pv + o);
+    const double p_rounding = up * e->p_rounding + b->p_rel * (logits + o * grow);
+    const double weights = e->abs_pv + logits + o * grow + p_rounding; /* sum p^ |v| at most */
+    const double row_sum = b->rounded_row_sum ? up * row->eta_sum + b->p_rel * grow : 0.0;
+    const double shrink = row->shrink / up - row_sum;
+    if (!(shrink > 0.0))
+        return INFINITY;
+    double error =
+        (logits + p_rounding + o * row_sum + (b->v_rel + b->v_noise + row->acc_pv) * weights) / shrink;
+    error += (row->acc_l + DIVISION_ROUNDINGS * KVG_U_F32) * (o + error);
+    return error + b->out_rel * (o + error) + b->out_floor + REFERENCE_WORST * e->abs_pv;
+}
+
+double kvg_bound_bennett(double variance, double largest, double log_odds)
+{
+    if (!(variance > 0.0) || !(largest > 0.0))
+        return 0.0;
+    /* Solve h(u) = (1 + u) ln(1 + u) - u = log_odds M^2 / s^2; t = u s^2 / M. h is convex and increasing, so
+     * Newton from above converges from above: h(u) >= u^2 / (2 + 2u/3) (Bernstein) gives the start. */
+    const double y = log_odds * largest * largest / variance;
+    double u = y / 3.0 + sqrt(y * y / 9.0 + 2.0 * y);
+    for (int i = 0; i < 60; i++) {
+        const double step = ((1.0 + u) * log1p(u) - u - y) / log1p(u);
+        u -= step;
+        if (fabs(step) <= 1e-9 * u)
+            break;
+    }
+    return u * variance / largest;
+}
+
+double kvg_bound_probable(const struct kvg_bound *b, const struct kvg_bound_row *row,
+                          const struct kvg_bound_element *e, const struct kvg_bound_tail *tail,
+                          double *shared)
+{
+    const double o = fmax(fabs(e->emulated), fabs(e->exact));
+    const double root_pv = sqrt(e->sq_pv);
+    const double noise = b->logit_noise / b->logit_rel;
+    /* The first order in delta grows by e^delta where the logits are so large that FP32 loses their units. */
+    const double steep = exp(fmin(2.0 * noise * row->delta_mean, LARGEST_EXPONENT));
+    /* Independent from key to key. */
+    double variance = steep * steep * noise * noise * e->sq_logit;
+    variance += (row->a_common * row->a_common + b->v_noise * b->v_noise) * e->sq_pv;
+    /* Independent from one addition or rescaling to the next; each partial sum is at most sum p|v|. */
+    const double rescales = fmin(row->rescales, RESCALES_THAT_MATTER);
+    variance += (row->sum_noise * row->sum_noise + rescales * row->a_rescale * row->a_rescale) * e->abs_pv *
+                e->abs_pv;
+    /* Flips: two neighbouring values of P are 2 eta apart. */
+    const double flip_variance = 4.0 * row->flips * e->sq_p_rounding;
+    const double largest = e->max_p_rounding >= 0.0 ? e->max_p_rounding : sqrt(e->sq_p_rounding);
+    const double flips = fmin(kvg_bound_bennett(flip_variance, 2.0 * largest, tail->log_odds),
+                              2.0 * tail->lambda * sqrt(e->sq_p_rounding));
+    /* Alike for all keys. */
+    double linear =
+        (row->a_common + b->v_noise + DIVISION_ROUNDINGS * KVG_U_F32 + tail->lambda * row->sum_noise) * o;
+    if (b->rounded_row_sum) /* o sum r / W, flips again: at most all of them the same way */
+        linear += o * fmin(2.0 * row->eta_sum, tail->lambda * 2.0 * sqrt(row->flips) * row->eta_sum);
+    linear += b->out_floor + 2.0 * REFERENCE_REL * e->abs_pv;
+    *shared = tail->lambda * sqrt(variance) + flips + linear;
+
+    /* A narrow accumulator: chains are independent, (chain sum of p|v|)^2 <= keys * chain sum of p^2 v^2; and
+     * its truncation is towards zero, which is a gain. */
+    const double chain = fmin(sqrt(row->narrow_keys) * root_pv, e->abs_pv);
+    const double narrow = row->narrow_worst * row->narrow_worst * chain * chain;
+    const double error = tail->lambda * sqrt(variance + narrow) + flips + linear + row->narrow_worst * o;
+    return error + b->out_rel * (o + error);
+}
+
+double kvg_bound_lse_worst(const struct kvg_bound *b, const struct kvg_bound_row *row)
+{
+    const double low = row->shrink > 0.0 ? -log(row->shrink) : INFINITY;
+    double error = fmax(low, fmax(log1p(row->grow), row->delta_mean)) + row->a_worst;
+    error += row->acc_l;
+    if (b->rounded_row_sum)
+        error += exp(fmin(row->a_worst, LARGEST_EXPONENT)) * row->eta_sum + b->p_rel * row->grow;
+    return error + (LSE_ROUNDINGS * KVG_U_F32 + REFERENCE_REL) * (fabs(row->lse) + 1.0);
+}
+
+double kvg_bound_lse_probable(const struct kvg_bound *b, const struct kvg_bound_row *row,
+                              const struct kvg_bound_tail *tail)
+{
+    const double logit = fmin(b->logit_noise, tail->lambda * b->logit_common) / b->logit_rel;
+    double error = logit * row->delta_mean + row->a_common;
+    error +=
+        tail->lambda * (row->sum_noise + sqrt(fmin(row->rescales, RESCALES_THAT_MATTER)) * row->a_rescale);
+    if (b->rounded_row_sum)
+        error += fmin(2.0, tail->lambda * 2.0 * sqrt(row->flips)) * row->eta_sum;
+    return error + 2.0 * (LSE_ROUNDINGS * KVG_U_F32 + REFERENCE_REL) * (fabs(row->lse) + 1.0);
+}

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * bounds.h: how far a right kernel may be from the reference. The derivation, once.
+ *
+ * Exact weights w_j = e^(s_j - m), W = sum w_j, p_j = w_j / W, output o = sum p_j v_j. A kernel computes
+ *
+ *     o^ = sum_j (w_j e^(t_j) + r_j) v_j (1 + n_j) / sum_j w_j e^(t_j)      then sums, divides and rounds,
+ *
+ *   t_j  everything that acts like an error of the logit, |t_j| <= delta_j + a:
+ *          delta_j  operands and accumulation of q.k, softmax scale, argument of the exponential:
+ * proportional to |scale| sum_d |q_d k_jd|, factor `logit_rel`; a        the same for every key of a row: the
+ * exponential itself (once per weight, once more for every rescaling by a new running max, once more for the
+ * merge of splits), the rounding of the running max in the argument, tanh of the soft cap; r_j  rounding of P
+ * to its format, |r_j| <= eta_j W. RNE to E4M3 with offset 2^8 errs by half a step: 2^-4 of the value, or
+ * half a subnormal step, 2^-10 / 2^8 = 2^-18 of the running max. The running max is never above the final
+ * one, so eta_j = min(p_j, max(2^-4 p_j, 2^-18 p_max)) whatever the order; n_j  rounding of V to its operand
+ * format, only where that is inexact.
+ *
+ * Since sum w_j (v_j - o) = 0, the first-order error is sum p_j (e^(t_j) - 1)(v_j - o) + sum r_j v_j / W
+ * [- o sum r_j / W where the row sum adds rounded P] + sum p_j n_j v_j, over sum p_j e^(t_j); accumulation
+ * adds acc_pv sum p|v| and acc_l |o|, the division div |o|, the output its own rounding.
+ *
+ * Worst case: every term by its absolute value; rigorous in the logits, first order elsewhere with the cross
+ * terms that matter. It is held against the exact reference.
+ *
+ * Probable: on zero-mean V the worst case grows with n while o shrinks with sqrt(n), and beyond about a
+ * thousand keys it would accept zeros. So the second bound is held against the emulating reference, which
+ * repeats every rounding the kernel declares, and covers what no emulation can repeat: the order of FP32
+ * sums, the last bits of the exponential, and the few P that such a last bit pushes across a rounding
+ * boundary (a flip: one step of P, at most 2 eta_j). Terms that are independent from key to key enter by sum
+ * of squares of their largest size (Hoeffding: at least as wide as the true distribution), times the quantile
+ * `lambda` of the wanted false-alarm rate. Flips are rare and large, so they get Bennett's inequality instead
+ * of a Gaussian tail. What hits all keys alike, and the rounding of the output (bounded, not Gaussian),
+ * enters linearly.
+ *
+ * The gain test uses the probable bound without output rounding and as if the PV accumulator were FP32: a
+ * narrow accumulator is no excuse for a gain.
+ *
+ * All in double; the unit is that of the output unless a name says `rel`.
+ */
+#ifndef KVG_HARNESS_BOUNDS_H
+#define KVG_HARNESS_BOUNDS_H
+
+#include <stdint.h>
+#include "../kernels/kernel.h"
+#include "../reference/attention.h"
+#include "../results/error.h"
+
+/* Unit roundoffs: half a step over the value, 2^-(fraction bits + 1). */
+#define KVG_U_F32 0x1p-24
+#define KVG_U_BF16 0x1p-8
+
+/* Chance that a right kernel fails one case, all checks together: less than one alarm a year at a thousand
+ * cases a night. Split evenly over the random checks: element, lse, gain, offset. */
+#define KVG_FALSE_ALARMS_PER_CASE 3e-6
+#define KVG_RANDOM_CHECKS 4
+
+/* Constants of one sequence, from the declared arithmetic. */
+struct kvg_bound {
+    /* logits; factors of |scale| sum |q k| */
+    double logit_rel;    /* all of it: operands, accumulation, scaling */
+    double logit_noise;  /* the share that the emulation does not repeat, at most */
+    double logit_common; /* the same as one logit shows it with random roundings: sqrt(chain) for chain */
+    /* softmax */
+    double exp_rel;      /* one exponential, as declared */
+    double cap_abs;      /* logit error of tanh, from the exponential it is made of; 0 without soft cap */
+    double p_rel, p_abs; /* rounding of P: of the value, of the running max */
+    double p_step_rel;   /* smallest distance of two neighbours of the P format over the value; 0 for F32 */
+    int rounded_row_sum; /* row sum adds the rounded P */
+    int64_t tile, split; /* keys between two running maxima, keys of a split; 0 = all visible keys */
+    /* output */
+    double v_rel;     /* rounding of V to its operand format; 0 where exact */
+    double v_noise;   /* the share of it that the emulation does not repeat */
+    double pv_unit;   /* error of one addition in the PV accumulator: 2^-24, or one step of a narrow one */
+    int pv_narrow;    /* accumulator narrower than FP32 */
+    int64_t pv_flush; /* keys between two flushes of a narrow accumulator; 0 = never */
+    double out_rel;   /* rounding of the output */
+    double out_floor; /* smallest normal of the output format: below it a kernel may flush to zero */
+};
+
+/* How rare is rare: a share of the false-alarm rate over `count` numbers that are checked alike. */
+struct kvg_bound_tail {
+    double lambda;   /* two-sided Gaussian quantile of alpha / count */
+    double log_odds; /* ln(2 count / alpha), for Bennett */
+};
+void kvg_bound_tail(int64_t count, struct kvg_bound_tail *out);
+
+/* q_scale and k_scale exact powers of two make scaling before rounding exact: k_exact, v_exact say so.
+ * Returns 0, or -1 when the declaration makes no sense (the error names field and value). */
+int kvg_bound_init(struct kvg_bound *b, const struct kvg_problem *problem,
+                   const struct kvg_arithmetic *declared, int k_exact, int v_exact, const char *kernel,
+                   struct kvg_error *error);
+/* What the reference has to sum up for it (logit_abs stays 0: `a` is added here, once the lse is known). */
+void kvg_bound_model(const struct kvg_bound *b, struct kvg_ref_bound_model *model);
+/* The declaration as the emulating reference takes it. */
+void kvg_bound_emulation(const struct kvg_arithmetic *declared, struct kvg_ref_emulation *how);
+
+/* One row: what all its elements share. */
+struct kvg_bound_row {
+    /* from the reference */
+    int64_t visible; /* keys */
+    double lse;      /* exact */
+    double shrink, eta_sum, delta_mean;
+    /* derived by kvg_bound_row */
+    double a_worst;       /* row-constant logit error, every rescaling counted */
+    double a_common;      /* the same for one exponential: what the probable bound adds linearly */
+    double a_rescale;     /* one rescaling */
+    double rescales;      /* updates of the running max of a split, at most */
+    double grow;          /* about sum p (e^delta - 1) */
+    double acc_pv, acc_l; /* worst-case relative error of the two sums */
+    double sum_noise;     /* FP32 sums with random roundings, of sum p|v| */
+    double narrow_worst, narrow_keys; /* narrow accumulator: error of one chain over its sum p|v|, its keys */
+    double flips;                     /* share of P that may land one step apart */
+};
+void kvg_bound_row(const struct kvg_bound *b, struct kvg_bound_row *row);
+
+/* Sums of one element, as in struct kvg_ref_terms. */
+struct kvg_bound_element {
+    double exact, emulated;
+    double abs_pv, logit_shift, p_rounding, sq_pv, sq_logit, sq_p_rounding;
+    double max_p_rounding; /* max eta |v|; < 0 where unknown (then sqrt(sq_p_rounding)) */
+};
+double kvg_bound_worst(const struct kvg_bound *b, const struct kvg_bound_row *row,
+                       const struct kvg_bound_element *e);
+/* *shared receives the part that the gain test allows (see above). */
+double kvg_bound_probable(const struct kvg_bound *b, const struct kvg_bound_row *row,
+                          const struct kvg_bound_element *e, const struct kvg_bound_tail *tail,
+                          double *shared);
+
+/* Error of the log-sum-exp: worst against the exact one, probable against the emulated one. */
+double kvg_bound_lse_worst(const struct kvg_bound *b, const struct kvg_bound_row *row);
+double kvg_bound_lse_probable(const struct kvg_bound *b, const struct kvg_bound_row *row,
+                              const struct kvg_bound_tail *tail);
+
+/* Bennett: smallest t with P(|sum| >= t) <= e^-log_odds' for independent zero-mean terms of variance
+ * `variance` in all, none above `largest`. */
+double kvg_bound_bennett(double variance, double largest, double log_odds);
+
+#endif

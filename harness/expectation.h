@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * expectation.h: inside of verify: what verify.c computes and verify_compare.c reads.
+ */
+#ifndef KVG_HARNESS_EXPECTATION_H
+#define KVG_HARNESS_EXPECTATION_H
+
+#include "bounds.h"
+#include "verify.h"
+#include "verify_sample.h"
+
+struct kvg_expectation {
+    const struct kvg_prepared *p;
+    struct kvg_sample sample;
+    int64_t *order; /* sample indices by sequence, query head, query: groups for the systematic tests */
+    int64_t groups; /* (sequence, query head) pairs sampled */
+    int64_t empty;  /* rows of the whole output that see no key */
+    float *exact, *emulated, *unquantised; /* [rows, head_dim] */
+    float *lse_exact, *lse_emulated;       /* [rows] */
+    double *worst, *probable, *shared;     /* [rows, head_dim] allowed errors */
+    double *lse_worst, *lse_probable;      /* [rows] */
+    struct kvg_bound_tail element_tail, lse_tail, group_tail;
+};
+
+/* 1 when both rows belong to one (sequence, query head). */
+int kvg_same_group(const struct kvg_ref_row *a, const struct kvg_ref_row *b);
+
+#endif

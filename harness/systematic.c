@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Gain and offset of a group of rows, and how far right kernels stray.
+ */
+#include "systematic.h"
+
+#include <math.h>
+
+/* A gain whose limit lets half the output pass says nothing. */
+#define LARGEST_MEANINGFUL_LIMIT 0.5
+
+/* Distance of neighbouring bf16 values at x: 2^-7 of the power of two below. */
+static double step_at(double x)
+{
+    int exponent;
+    frexp(x, &exponent); /* x = f 2^exponent, 1/2 <= f < 1 */
+    return ldexp(1.0, (exponent < -125 ? -125 : exponent) - 8);
+}
+
+void kvg_systematic_row(struct kvg_systematic *s, int64_t head_dim, const uint16_t *got,
+                        const float *emulated, const double *noise, const struct kvg_bound_tail *tail)
+{
+    double noise_gain = 0.0, noise_offset = 0.0;
+    for (int64_t d = 0; d < head_dim; d++) {
+        const uint16_t code = kvg_ref_bf16_encode(emulated[d]);
+        const double y = (double)kvg_ref_bf16_decode(got[d]), r = (double)kvg_ref_bf16_decode(code);
+        if (!isfinite(y) || !isfinite(r) || !isfinite(noise[d]))
+            continue;
+        const double error = y - r, size = fabs(r), step = step_at(r);
+        s->count += 1.0;
+        s->error += error;
+        s->error_times_r += error * r;
+        s->r_squared += r * r;
+        noise_gain += noise[d] * size;
+        noise_offset += noise[d];
+        /* noise[d] is a bound at the quantile lambda; the boundary has to lie within the noise's usual size
+         * on either side. lambda / 2 usual sizes make the bound, since parts of it are linear. */
+        const double chance = fmin(1.0, 2.0 * noise[d] / (tail->lambda / 2.0) / step);
+        const int k = code & (KVG_SIGNIFICANDS - 1);
+        s->step_gain[k] += step * size;
+        s->step_offset[k] += step;
+        s->likely_gain[k] += chance * step * size;
+        s->likely_offset[k] += chance * step;
+    }
+    s->noise_gain += noise_gain * noise_gain;
+    s->noise_offset += noise_offset * noise_offset;
+}
+
+/* Tail of the sum of steps; terms of one significand move together. */
+static double steps_limit(const double *step, const double *likely, double log_odds)
+{
+    double variance = 0.0, largest = 0.0, all = 0.0;
+    for (int k = 0; k < KVG_SIGNIFICANDS; k++) {
+        variance += step[k] * likely[k]; /* chance * step^2 */
+        largest = fmax(largest, step[k]);
+        all += step[k];
+    }
+    return fmin(kvg_bound_bennett(variance, largest, log_odds), all);
+}
+
+void kvg_systematic_result(const struct kvg_systematic *s, const struct kvg_bound_tail *tail,
+                           struct kvg_systematic_result *out)
+{
+    out->gain = out->offset = NAN;
+    out->gain_limit = out->offset_limit = INFINITY;
+    if (!(s->count > 0.0))
+        return;
+    out->offset = s->error / s->count;
+    out->offset_limit =
+        (sqrt(s->noise_offset) + steps_limit(s->step_offset, s->likely_offset, tail->log_odds)) / s->count;
+    if (!(s->r_squared > 0.0))
+        return;
+    out->gain_limit =
+        (sqrt(s->noise_gain) + steps_limit(s->step_gain, s->likely_gain, tail->log_odds)) / s->r_squared;
+    if (out->gain_limit < LARGEST_MEANINGFUL_LIMIT)
+        out->gain = 1.0 + s->error_times_r / s->r_squared;
+}

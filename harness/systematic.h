@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * systematic.h: errors too small for a single element to show, but alike in all of them.
+ *
+ * Per group (sequence, query head) the output y is regressed on the emulated output r, rounded to the output
+ * format: gain = 1 + sum (y - r) r / sum r^2, offset = sum (y - r) / n. A right kernel has two reasons to
+ * differ from r:
+ *   noise  what the probable bound allows before the output is rounded (bounds.h, `shared`). Within a row it
+ * may push all elements the same way, since they share P: added linearly. Rows are independent: sum of
+ *          squares;
+ *   steps  where noise carries an element across a rounding boundary of the output it lands one step away.
+ * The chance is noise over step. Elements with the same significand sit at the same distance from their
+ *          boundary (a softmax that is nearly one-hot returns code * scale: 8 significands in all), so they
+ *          step together: one term per significand, and Bennett's inequality over the 128 of them.
+ * The limit is the sum of both. It knows nothing of the declared PV accumulator.
+ */
+#ifndef KVG_HARNESS_SYSTEMATIC_H
+#define KVG_HARNESS_SYSTEMATIC_H
+
+#include <stdint.h>
+#include "bounds.h"
+
+#define KVG_SIGNIFICANDS 128 /* of bf16 */
+
+/* Sums over one group; start from zeros. */
+struct kvg_systematic {
+    double count;                           /* elements */
+    double error_times_r, r_squared, error; /* sums */
+    double noise_gain, noise_offset;        /* sums over rows of (sum noise |r|)^2, (sum noise)^2 */
+    double step_gain[KVG_SIGNIFICANDS], step_offset[KVG_SIGNIFICANDS]; /* sum of steps: step * |r|, step */
+    double likely_gain[KVG_SIGNIFICANDS], likely_offset[KVG_SIGNIFICANDS]; /* the same times their chance */
+};
+
+/* Adds one row of head_dim elements: got (bf16 bits), the emulated output before rounding, noise as above. An
+ * element that is not finite is left out: it fails a check of its own. */
+void kvg_systematic_row(struct kvg_systematic *s, int64_t head_dim, const uint16_t *got,
+                        const float *emulated, const double *noise, const struct kvg_bound_tail *tail);
+
+struct kvg_systematic_result {
+    double gain, gain_limit;     /* gain NaN when there is too little output for a gain to mean something:
+                                    the limit would accept half the output or none of it */
+    double offset, offset_limit; /* in units of the output */
+};
+void kvg_systematic_result(const struct kvg_systematic *s, const struct kvg_bound_tail *tail,
+                           struct kvg_systematic_result *out);
+
+#endif

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Expectation and comparison for attention. Two references stand side by side for every sampled row: the
+ * exact one (kernel error, worst-case bound) and the emulating one (probable bound, lse, gain, offset). What
+ * needs no reference is checked on every element of the output: nothing may be NaN or infinite, and rows that
+ * see no key are zero with an lse of -infinity.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "expectation.h"
+
+/* Default work: sum over rows of visible keys * head_dim. About a second on two cores for both references and
+ * the unquantised output. */
+#define COST_LIMIT 3e8
+
+void kvg_expectation_free(struct kvg_expectation *e)
+{
+    if (!e)
+        return;
+    if (e->unquantised != e->exact)
+        free(e->unquantised);
+    free(e->exact);
+    free(e->emulated);
+    free(e->lse_exact);
+    free(e->lse_emulated);
+    free(e->worst);
+    free(e->probable);
+    free(e->shared);
+    free(e->lse_worst);
+    free(e->lse_probable);
+    free(e->order);
+    kvg_sample_free(&e->sample);
+    free(e);
+}
+
+/* The reference's sums for the rows of one sequence. */
+struct terms {
+    double *block;
+    struct kvg_ref_terms t;
+};
+
+static int terms_alloc(struct terms *terms, int64_t rows, int64_t head_dim)
+{
+    enum { PER_ELEMENT = 6, PER_ROW = 3 };
+    const size_t elements = (size_t)(rows * head_dim);
+    memset(terms, 0, sizeof *terms);
+    double *at = terms->block = calloc(PER_ELEMENT * elements + PER_ROW * (size_t)rows, sizeof *at);
+    if (!at)
+        return -1;
+    double **const element[PER_ELEMENT] = {&terms->t.abs_pv, &terms->t.logit_shift, &terms->t.p_rounding,
+                                           &terms->t.sq_pv,  &terms->t.sq_logit,    &terms->t.sq_p_rounding};
+    double **const row[PER_ROW] = {&terms->t.shrink, &terms->t.eta_sum, &terms->t.delta_mean};
+    for (int i = 0; i < PER_ELEMENT; i++, at += elements)
+        *element[i] = at;
+    for (int i = 0; i < PER_ROW; i++, at += rows)
+        *row[i] = at;
+    return 0;
+}
+
+/* Scaling by a power of two before rounding loses nothing. */
+static int all_powers_of_two(const float *scale, int64_t count)
+{
+    int exponent;
+    for (int64_t i = 0; i < count; i++)
+        if (frexpf(scale[i], &exponent) != 0.5f)
+            return 0;
+    return 1;
+}
+
+static int declared_for(const struct kvg_prepared *p, const struct kvg_kernel *kernel, int64_t seq,
+                        struct kvg_arithmetic *declared, struct kvg_bound *bound, struct kvg_error *error)
+{
+    const int64_t scales = p->scale_stride ? p->problem.kv_heads : 1;
+    memset(declared, 0, sizeof *declared);
+    kernel->arithmetic(&p->problem, p->seq_lens[seq], declared);
+    return kvg_bound_init(bound, &p->problem, declared, all_powers_of_two(p->k_scale, scales),
+                          all_powers_of_two(p->v_scale, scales), kernel->name, error);
+}
+
+/* Allowed errors of sample rows [from, from + count), all of one sequence. */
+static void bound_rows(struct kvg_expectation *e, const struct kvg_bound *bound, const struct terms *terms,
+                       int64_t from, int64_t count)
+{
+    const int64_t d = e->p->problem.head_dim;
+#pragma omp parallel for schedule(static) num_threads(e->p->problem.threads)
+    for (int64_t i = 0; i < count; i++) {
+        const struct kvg_ref_row *at = &e->sample.rows[from + i];
+        struct kvg_bound_row row = {.visible = kvg_sample_visible(e->p, at->seq, at->q_index),
+                                    .lse = (double)e->lse_exact[from + i],
+                                    .shrink = terms->t.shrink[i],
+                                    .eta_sum = terms->t.eta_sum[i],
+                                    .delta_mean = terms->t.delta_mean[i]};
+        kvg_bound_row(bound, &row);
+        e->lse_worst[from + i] = kvg_bound_lse_worst(bound, &row);
+        e->lse_probable[from + i] = kvg_bound_lse_probable(bound, &row, &e->lse_tail);
+        for (int64_t j = 0; j < d; j++) {
+            const int64_t in = i * d + j, to = (from + i) * d + j;
+            const struct kvg_bound_element element = {.exact = (double)e->exact[to],
+                                                      .emulated = (double)e->emulated[to],
+                                                      .abs_pv = terms->t.abs_pv[in],
+                                                      .logit_shift = terms->t.logit_shift[in],
+                                                      .p_rounding = terms->t.p_rounding[in],
+                                                      .sq_pv = terms->t.sq_pv[in],
+                                                      .sq_logit = terms->t.sq_logit[in],
+                                                      .sq_p_rounding = terms->t.sq_p_rounding[in],
+                                                      .max_p_rounding = -1.0};
+            e->worst[to] = kvg_bound_worst(bound, &row, &element);
+            e->probable[to] = kvg_bound_probable(bound, &row, &element, &e->element_tail, &e->shared[to]);
+        }
+    }
+}
+
+/* References and bounds, sequence by sequence: a kernel may declare another arithmetic for each length. */
+static int expect_rows(struct kvg_expectation *e, const struct kvg_kernel *kernel, struct kvg_error *error)
+{
+    const struct kvg_prepared *p = e->p;
+    const int64_t d = p->problem.head_dim;
+    struct kvg_ref_attention a;
+    kvg_prepared_dequantised(p, &a);
+    for (int64_t from = 0, count; from < e->sample.count; from += count) {
+        const struct kvg_ref_row *rows = &e->sample.rows[from];
+        for (count = 1; from + count < e->sample.count && rows[count].seq == rows[0].seq; count++)
+            ;
+        struct kvg_arithmetic declared;
+        struct kvg_bound bound;
+        struct kvg_ref_bound_model model;
+        struct kvg_ref_emulation how;
+        struct terms terms;
+        if (declared_for(p, kernel, rows[0].seq, &declared, &bound, error) != 0)
+            return -1;
+        kvg_bound_model(&bound, &model);
+        kvg_bound_emulation(&declared, &how);
+        if (terms_alloc(&terms, count, d) != 0)
+            return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory for the bounds of %lld rows",
+                            (long long)count);
+        const int failed = kvg_ref_attention_bound(&a, &model, rows, count, e->exact + from * d,
+                                                   e->lse_exact + from, &terms.t) != 0 ||
+                           kvg_ref_attention_emulate(&a, &how, rows, count, e->emulated + from * d,
+                                                     e->lse_emulated + from) != 0;
+        if (!failed)
+            bound_rows(e, &bound, &terms, from, count);
+        free(terms.block);
+        if (failed)
+            return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory in the reference (%lld rows)",
+                            (long long)count);
+    }
+    if (e->unquantised == e->exact)
+        return 0;
+    kvg_prepared_unquantised(p, &a);
+    if (kvg_ref_attention_f32(&a, e->sample.rows, e->sample.count, e->unquantised, NULL) != 0)
+        return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory in the unquantised reference");
+    return 0;
+}
+
+static int compare_order(const void *left, const void *right, void *rows)
+{
+    const struct kvg_ref_row *a = &((const struct kvg_ref_row *)rows)[*(const int64_t *)left];
+    const struct kvg_ref_row *b = &((const struct kvg_ref_row *)rows)[*(const int64_t *)right];
+    if (a->seq != b->seq)
+        return a->seq < b->seq ? -1 : 1;
+    if (a->q_head != b->q_head)
+        return a->q_head < b->q_head ? -1 : 1;
+    return (a->q_index > b->q_index) - (a->q_index < b->q_index);
+}
+
+int kvg_same_group(const struct kvg_ref_row *a, const struct kvg_ref_row *b)
+{
+    return a->seq == b->seq && a->q_head == b->q_head;
+}
+
+static int expectation_alloc(struct kvg_expectation *e)
+{
+    const size_t rows = (size_t)(e->sample.count > 0 ? e->sample.count : 1);
+    const size_t elements = rows * (size_t)e->p->problem.head_dim;
+    /* A bf16 cache read with a bf16 Q is the unquantised tensor. */
+    const int unquantised = e->p->problem.kv_dtype == KVG_BF16 && e->p->problem.path != KVG_PATH_FP8;
+    e->order = malloc(rows * sizeof *e->order);
+    e->exact = malloc(elements * sizeof *e->exact);
+    e->emulated = malloc(elements * sizeof *e->emulated);
+    e->unquantised = unquantised ? e->exact : malloc(elements * sizeof *e->unquantised);
+    e->lse_exact = malloc(rows * sizeof *e->lse_exact);
+    e->lse_emulated = malloc(rows * sizeof *e->lse_emulated);
+    e->worst = malloc(elements * sizeof *e->worst);
+    e->probable = malloc(elements * sizeof *e->probable);
+    e->shared = malloc(elements * sizeof *e->shared);
+    e->lse_worst = malloc(rows * sizeof *e->lse_worst);
+    e->lse_probable = malloc(rows * sizeof *e->lse_probable);
+    return e->order && e->exact && e->emulated && e->unquantised && e->lse_exact && e->lse_emulated &&
+                   e->worst && e->probable && e->shared && e->lse_worst && e->lse_probable
+               ? 0
+               : -1;
+}
+
+static int sample_rows(struct kvg_expectation *e, const struct kvg_kernel *kernel, int64_t rows_limit,
+                       struct kvg_error *error)
+{
+    const struct kvg_prepared *p = e->p;
+    struct kvg_sample_marks *marks = calloc((size_t)p->problem.batch, sizeof *marks);
+    if (!marks)
+        return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory for the sample of rows");
+    for (int64_t b = 0; b < p->problem.batch; b++) {
+        struct kvg_arithmetic declared;
+        struct kvg_bound bound;
+        if (declared_for(p, kernel, b, &declared, &bound, error) != 0) {
+            free(marks);
+            return -1;
+        }
+        marks[b].tile = declared.tile;
+        marks[b].split = declared.split_tokens;
+        for (int64_t i = p->cu_q_lens[b]; i < p->cu_q_lens[b + 1]; i++)
+            e->empty += kvg_sample_visible(p, b, i - p->cu_q_lens[b]) == 0 ? p->problem.q_heads : 0;
+    }
+    const int failed = kvg_sample_rows(p, marks, rows_limit, COST_LIMIT, &e->sample);
+    free(marks);
+    if (failed || expectation_alloc(e) != 0)
+        return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory for the expectation");
+    for (int64_t i = 0; i < e->sample.count; i++)
+        e->order[i] = i;
+    if (e->sample.count > 0)
+        qsort_r(e->order, (size_t)e->sample.count, sizeof *e->order, compare_order, e->sample.rows);
+    for (int64_t i = 0; i < e->sample.count; i++)
+        e->groups +=
+            i == 0 || !kvg_same_group(&e->sample.rows[e->order[i - 1]], &e->sample.rows[e->order[i]]);
+    return 0;
+}
+
+int kvg_expect(const struct kvg_prepared *p, const struct kvg_kernel *kernel, int64_t rows_limit,
+               struct kvg_expectation **out, struct kvg_error *error)
+{
+    *out = NULL;
+    if (!kernel->arithmetic)
+        return kvg_fail(error, KVG_EXIT_TROUBLE,
+                        "kernel %s declares no arithmetic, so nothing can be expected", kernel->name);
+    struct kvg_expectation *e = calloc(1, sizeof *e);
+    if (!e)
+        return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory for the expectation");
+    e->p = p;
+    if (sample_rows(e, kernel, rows_limit, error) != 0) {
+        kvg_expectation_free(e);
+        return -1;
+    }
+    kvg_bound_tail(e->sample.count * p->problem.head_dim, &e->element_tail);
+    kvg_bound_tail(e->sample.count, &e->lse_tail);
+    kvg_bound_tail(e->groups, &e->group_tail);
+    if (expect_rows(e, kernel, error) != 0) {
+        kvg_expectation_free(e);
+        return -1;
+    }
+    *out = e;
+    return 0;
+}
