@@ -12,55 +12,82 @@
 
 #include <stdint.h>
 #include "case.h"
+#include "guard.h"
 #include "../reference/attention.h"
+
+/* What is no axis of a case but decides about its scales. */
+struct kvg_prepare_options {
+    float q_constant, k_constant, v_constant; /* random_tokens: scale = absmax / constant */
+};
+void kvg_prepare_options_default(struct kvg_prepare_options *options); /* 200, 200, 100 */
 
 struct kvg_prepared {
     struct kvg_case c;
+    struct kvg_case values; /* c, but for the seed or layer that kvg_prepared_renew last took values from */
+    struct kvg_prepare_options options;
     struct kvg_problem problem;
     float softmax_scale; /* 1 / sqrt(head_dim) */
     /* lengths */
-    int32_t *seq_lens;  /* [batch] */
-    int32_t *cu_q_lens; /* [batch + 1] */
+    int32_t *seq_lens;   /* [batch] */
+    int32_t *cu_q_lens;  /* [batch + 1] */
     int64_t *cu_kv_lens; /* [batch + 1], first row of each sequence in k and v below */
+    int32_t *row_table;  /* [batch, problem.max_seq_len]: row of each token in k and v; NULL when uniform */
     int64_t total_q, total_kv;
     /* unquantised, bf16, contiguous */
-    uint16_t *q; /* [total_q, q_heads, head_dim] */
-    uint16_t *k; /* [total_kv, kv_heads, head_dim] */
-    uint16_t *v; /* [total_kv, kv_heads, head_dim] */
+    uint16_t *q; /* [total_q, q_heads, head_dim]; phase store: no rows */
+    uint16_t *k; /* [store_tokens, kv_heads, head_dim]: total_kv rows, then NaN in the padding tokens' rows */
+    uint16_t *v; /* as k */
     /* quantised */
-    uint8_t *q8;                      /* as q, e4m3; NULL unless path fp8 */
+    uint8_t *q8;                        /* as q, e4m3; NULL unless path fp8 */
     float *q_scale, *k_scale, *v_scale; /* [kv_heads] (per_head) or [1]; all 1.0 where nothing is scaled */
-    int64_t scale_stride;             /* 0 per_tensor, 1 per_head */
+    int64_t scale_stride;               /* 0 per_tensor, 1 per_head */
     /* paged cache: shuffled pages, some of them free */
     void *k_cache, *v_cache;
     struct kvg_pages k_pages, v_pages; /* data = k_cache, v_cache; strides of the layout */
     int64_t num_blocks;                /* allocated, free ones included */
     int64_t cache_elements;            /* per cache */
-    int32_t *block_table;              /* [batch, block_table_stride] */
-    int64_t block_table_stride;
+    int32_t *block_table;              /* [batch, block_table_stride]; entries past a sequence's pages name a
+                                          free page, so that what is read through them is NaN */
+    int64_t block_table_stride;        /* one more than the longest sequence needs */
     int64_t *slot_mapping; /* [store_tokens]: total_kv slots, with some -1 padding tokens at the end */
     int64_t store_tokens;
-    /* how the scales treated the source */
+    /* how the scales treated the source: shares (0 to 1) of all values whose magnitude over the scale is
+     * beyond the largest code, and of the non-zero values that became zero; 0 for a bf16 cache */
     double k_saturated, v_saturated, k_flushed, v_flushed;
-    struct kvg_guard_list *guards;
+    struct kvg_guard_list *guards; /* owns every buffer above; more may be added (unsealed) */
 };
 
-/* 0, or -1 with the error; a scale that is zero, negative, NaN or infinite is an error that names tensor and
- * head (exit code 4, status invalid). */
-int kvg_prepare(const struct kvg_case *c, struct kvg_prepared *out, struct kvg_error *error);
-void kvg_prepared_free(struct kvg_prepared *p);
+/* `c` is complete (kvg_case_complete); options may be NULL. 0, or -1 with the error and nothing to free. A
+ * scale that is zero, negative, NaN or infinite is an error that names tensor and head (exit code 4, status
+ * invalid). A case that this machine's memory cannot hold is refused before anything is allocated, and a size
+ * beyond what the ABI's 32-bit fields hold likewise (exit code 3, with the sizes).
+ *
+ * lengths=ragged: sequence 0 is the longest; the others shrink towards the last and sit one below, at and one
+ * above a multiple of the page or of 128 (a tile); with a batch of 4 or more, sequence 2 is empty. A sequence
+ * has min(q_len, its keys) queries, but at least one in decode and append: an empty one then has a query that
+ * sees nothing. */
+int kvg_prepare(const struct kvg_case *c, const struct kvg_prepare_options *options, struct kvg_prepared *out,
+                struct kvg_error *error);
+void kvg_prepared_free(struct kvg_prepared *p); /* twice is fine */
 
 /* Views for the reference: the dequantised cache, and the unquantised tensors. `threads` as the case's. */
 void kvg_prepared_dequantised(const struct kvg_prepared *p, struct kvg_ref_attention *a);
 void kvg_prepared_unquantised(const struct kvg_prepared *p, struct kvg_ref_attention *a);
 /* Format of reference/ for a dtype of the ABI. */
 enum kvg_ref_format kvg_ref_format_of(enum kvg_dtype dtype);
+/* Fills a cache of `elements` elements with NaN of its dtype, as unowned slots hold it: what phase store
+ * starts from. */
+void kvg_poison_cache(enum kvg_dtype dtype, void *cache, int64_t elements);
+/* Bytes of an element of a dtype of the ABI. */
+int64_t kvg_dtype_bytes(enum kvg_dtype dtype);
 
 /* Did a kernel write outside its buffers, or change its inputs? 0 = no; -1 with the buffer's name. The inputs
  * are hashed at the end of kvg_prepare. */
 int kvg_prepared_check(const struct kvg_prepared *p, struct kvg_error *error);
-/* Changes Q, or K and V with the cache, in place (fresh seed, same shape): a kernel that remembers its answer
- * is found out. */
+/* Gives Q, K, V, scales and caches other values in place (same shape, same pages): a kernel that remembers
+ * its answer is found out. Synthetic: those of `seed`, which should differ from the present one. Captured:
+ * another layer, or the signs flipped where the file has one layer. p->c stays as it is. After a failure p
+ * can only be freed. */
 int kvg_prepared_renew(struct kvg_prepared *p, uint64_t seed, struct kvg_error *error);
 
 #endif

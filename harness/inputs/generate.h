@@ -91,12 +91,13 @@ KVG_HOST_DEVICE uint16_t kvg_bf16_bits(float x)
 
 /* Streams of one seed. The value of a tensor and a token set takes KVG_STREAM_VALUE + tensor * 16 + set. */
 enum {
-    KVG_STREAM_VALUE = 0,         /* the normal deviate of every element */
-    KVG_STREAM_OUTLIER = 0x1000,  /* outlier: whether an element is one */
-    KVG_STREAM_OUTLIER2 = 0x2000, /* outlier: the second deviate */
-    KVG_STREAM_FACTOR = 0x3000,   /* the factor of each (tensor, head) */
-    KVG_STREAM_CHANNEL = 0x4000,  /* which channels are wide */
-    KVG_STREAM_DIRECTION = 0x5000 /* signs of the direction of sink and needle */
+    KVG_STREAM_VALUE = 0,          /* the normal deviate of every element */
+    KVG_STREAM_OUTLIER = 0x1000,   /* outlier: whether an element is one */
+    KVG_STREAM_OUTLIER2 = 0x2000,  /* outlier: the second deviate */
+    KVG_STREAM_FACTOR = 0x3000,    /* the factor of each (tensor, head) */
+    KVG_STREAM_CHANNEL = 0x4000,   /* which channels are wide */
+    KVG_STREAM_DIRECTION = 0x5000, /* signs of the direction of sink and needle */
+    KVG_STREAM_PAGES = 0x6000      /* the shuffle of the pages */
 };
 
 KVG_HOST_DEVICE uint32_t kvg_random_bits(uint64_t seed, uint32_t stream, uint32_t sequence, uint32_t token,

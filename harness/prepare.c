@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * prepare.c: from a case to what a kernel is given: lengths and pages (prepare_layout.c), source values
+ * (inputs/), scales (prepare_scales.c), and the caches filled by the reference's own quantiser into pages
+ * that hold nothing but NaN before.
+ */
+#include <math.h>
+#include <string.h>
+#include "prepare_parts.h"
+
+#define BF16_NAN 0x7fc0u
+
+void kvg_prepare_options_default(struct kvg_prepare_options *options)
+{
+    options->q_constant = KVG_REF_RANDOM_TOKENS_Q_CONSTANT;
+    options->k_constant = KVG_REF_RANDOM_TOKENS_K_CONSTANT;
+    options->v_constant = KVG_REF_RANDOM_TOKENS_V_CONSTANT;
+}
+
+enum kvg_ref_format kvg_ref_format_of(enum kvg_dtype dtype)
+{
+    switch (dtype) {
+    case KVG_F32:
+        return KVG_REF_F32;
+    case KVG_F16:
+        return KVG_REF_F16;
+    case KVG_BF16:
+        return KVG_REF_BF16;
+    case KVG_E4M3:
+        return KVG_REF_E4M3;
+    case KVG_E5M2:
+        return KVG_REF_E5M2;
+    case KVG_E4M3FNUZ:
+        return KVG_REF_E4M3FNUZ;
+    }
+    return KVG_REF_F32;
+}
+
+int64_t kvg_dtype_bytes(enum kvg_dtype dtype)
+{
+    return kvg_ref_format_info(kvg_ref_format_of(dtype))->bytes;
+}
+
+/* A byte that makes NaN when repeated: 0x7f in e4m3 and e5m2, 0x80 in e4m3fnuz, 0xff in the wide formats. */
+void kvg_poison_cache(enum kvg_dtype dtype, void *cache, int64_t elements)
+{
+    int byte = dtype == KVG_E4M3 || dtype == KVG_E5M2 ? 0x7f : dtype == KVG_E4M3FNUZ ? 0x80 : 0xff;
+    memset(cache, byte, (size_t)(elements * kvg_dtype_bytes(dtype)));
+}
+
+struct kvg_input_shape kvg_prepared_shape(const struct kvg_prepared *p)
+{
+    const struct kvg_case *c = &p->values;
+    return (struct kvg_input_shape){.input = c->input,
+                                    .seed = c->seed,
+                                    .layer = c->layer,
+                                    .context = c->context,
+                                    .q_heads = c->q_heads,
+                                    .kv_heads = c->kv_heads,
+                                    .head_dim = c->head_dim,
+                                    .span = c->context};
+}
+
+/* Q, K and V of every sequence, then NaN in the rows of the padding tokens. */
+static int fill_sources(struct kvg_prepared *p, struct kvg_error *error)
+{
+    const struct kvg_case *c = &p->c;
+    int64_t q_row = c->q_heads * c->head_dim, kv_row = c->kv_heads * c->head_dim;
+    struct kvg_input_shape shape = kvg_prepared_shape(p);
+    int threads = (int)c->threads;
+    for (int64_t i = 0; i < c->batch; i++) {
+        shape.seq = i;
+        shape.context = p->seq_lens[i];
+        shape.q_len = p->cu_q_lens[i + 1] - p->cu_q_lens[i];
+        uint16_t *q = p->q + p->cu_q_lens[i] * q_row, *k = p->k + p->cu_kv_lens[i] * kv_row,
+                 *v = p->v + p->cu_kv_lens[i] * kv_row;
+        if ((shape.q_len && kvg_input_fill(&shape, KVG_TENSOR_Q, threads, q, error)) ||
+            (shape.context && (kvg_input_fill(&shape, KVG_TENSOR_K, threads, k, error) ||
+                               kvg_input_fill(&shape, KVG_TENSOR_V, threads, v, error))))
+            return -1;
+    }
+    for (int64_t i = p->total_kv * kv_row; i < p->store_tokens * kv_row; i++)
+        p->k[i] = p->v[i] = BF16_NAN;
+    return 0;
+}
+
+static struct kvg_ref_kv paged_view(const struct kvg_prepared *p, const struct kvg_pages *pages,
+                                    const float *scale)
+{
+    return (struct kvg_ref_kv){.format = kvg_ref_format_of(p->problem.kv_dtype),
+                               .data = pages->data,
+                               .stride_block = pages->stride_block,
+                               .stride_slot = pages->stride_slot,
+                               .stride_head = pages->stride_head,
+                               .block_size = p->c.block_size,
+                               .block_table = p->block_table,
+                               .block_table_stride = p->block_table_stride,
+                               .scale = scale,
+                               .scale_stride = p->scale_stride};
+}
+
+static void fill_cache(const struct kvg_prepared *p, struct kvg_pages *pages, const float *scale,
+                       const uint16_t *source)
+{
+    const struct kvg_case *c = &p->c;
+    struct kvg_ref_kv view = paged_view(p, pages, scale);
+    kvg_poison_cache(p->problem.kv_dtype, pages->data, p->cache_elements);
+    kvg_ref_paged_store(&view, pages->data, KVG_REF_BF16, source, c->kv_heads * c->head_dim, c->head_dim,
+                        p->slot_mapping, p->store_tokens, c->kv_heads, c->head_dim);
+}
+
+/* Shares of values beyond the largest code, and of non-zero values that round to zero: those up to half the
+ * smallest subnormal, the half itself included, as it ties to zero, the even code. */
+static void count_losses(const struct kvg_prepared *p, const float *scale, const uint16_t *source,
+                         double *saturated, double *flushed)
+{
+    const struct kvg_case *c = &p->c;
+    const struct kvg_ref_format_info *format = kvg_ref_format_info(kvg_ref_format_of(p->problem.kv_dtype));
+    const float largest = (float)format->max;
+    const float half = ldexpf(0.5f, format->min_exponent - format->mantissa_bits);
+    int64_t rows = p->total_kv * c->kv_heads, beyond = 0, lost = 0, nonzero = 0;
+    *saturated = *flushed = 0;
+    if (p->problem.kv_dtype == KVG_BF16)
+        return;
+#pragma omp parallel for schedule(static) reduction(+ : beyond, lost, nonzero) if (rows > 1024)
+    for (int64_t r = 0; r < rows; r++) {
+        float s = scale[r % c->kv_heads * p->scale_stride];
+        for (int64_t d = 0; d < c->head_dim; d++) {
+            float x = fabsf(kvg_ref_bf16_decode(source[r * c->head_dim + d]));
+            float code = kvg_ref_scaled(KVG_REF_DIVIDE, x, s);
+            beyond += code > largest;
+            nonzero += x > 0;
+            lost += x > 0 && code <= half;
+        }
+    }
+    *saturated = rows ? (double)beyond / (double)(rows * c->head_dim) : 0;
+    *flushed = nonzero ? (double)lost / (double)nonzero : 0;
+}
+
+/* Everything that depends on values: scales, caches, quantised Q. */
+static int quantise(struct kvg_prepared *p, struct kvg_error *error)
+{
+    const struct kvg_case *c = &p->c;
+    if (kvg_scales_measure(p, error))
+        return -1;
+    fill_cache(p, &p->k_pages, p->k_scale, p->k);
+    fill_cache(p, &p->v_pages, p->v_scale, p->v);
+    count_losses(p, p->k_scale, p->k, &p->k_saturated, &p->k_flushed);
+    count_losses(p, p->v_scale, p->v, &p->v_saturated, &p->v_flushed);
+    if (p->q8)
+        kvg_ref_quantize_q(KVG_REF_E4M3, KVG_REF_RECIPROCAL, KVG_REF_BF16, p->q, p->total_q, c->q_heads,
+                           c->kv_heads, c->head_dim, p->q_scale, p->scale_stride, p->q8);
+    return 0;
+}
+
+int kvg_prepare(const struct kvg_case *c, const struct kvg_prepare_options *options, struct kvg_prepared *out,
+                struct kvg_error *error)
+{
+    memset(out, 0, sizeof *out);
+    out->c = out->values = *c;
+    kvg_prepare_options_default(&out->options);
+    if (options)
+        out->options = *options;
+    if (kvg_layout_sizes(out, error) || kvg_layout_allocate(out, error) || kvg_layout_fill(out, error) ||
+        fill_sources(out, error) || quantise(out, error)) {
+        kvg_prepared_free(out);
+        return -1;
+    }
+    out->softmax_scale = (float)(1.0 / sqrt((double)c->head_dim));
+    kvg_guard_seal_all(out->guards);
+    return 0;
+}
+
+void kvg_prepared_free(struct kvg_prepared *p)
+{
+    kvg_guard_free(p->guards);
+    memset(p, 0, sizeof *p);
+}
+
+static void common_view(const struct kvg_prepared *p, struct kvg_ref_attention *a)
+{
+    const struct kvg_case *c = &p->c;
+    *a = (struct kvg_ref_attention){.batch = c->batch,
+                                    .q_heads = c->q_heads,
+                                    .kv_heads = c->kv_heads,
+                                    .head_dim = c->head_dim,
+                                    .q_format = KVG_REF_BF16,
+                                    .q = p->q,
+                                    .q_stride_token = c->q_heads * c->head_dim,
+                                    .q_stride_head = c->head_dim,
+                                    .seq_lens = p->seq_lens,
+                                    .cu_q_lens = p->cu_q_lens,
+                                    .softmax_scale = p->softmax_scale,
+                                    .soft_cap = p->problem.soft_cap,
+                                    .window = c->window,
+                                    .causal = p->problem.causal,
+                                    .threads = (int)c->threads};
+}
+
+void kvg_prepared_dequantised(const struct kvg_prepared *p, struct kvg_ref_attention *a)
+{
+    common_view(p, a);
+    if (p->q8) {
+        a->q_format = KVG_REF_E4M3;
+        a->q = p->q8;
+        a->q_scale = p->q_scale;
+        a->q_scale_stride = p->scale_stride;
+    }
+    a->k = paged_view(p, &p->k_pages, p->k_scale);
+    a->v = paged_view(p, &p->v_pages, p->v_scale);
+}
+
+/* Uniform: plain rows, one "block" a sequence. Ragged: pages of one token, whose table holds row numbers. */
+static struct kvg_ref_kv source_view(const struct kvg_prepared *p, const uint16_t *data)
+{
+    int64_t row = p->c.kv_heads * p->c.head_dim;
+    struct kvg_ref_kv view = {.format = KVG_REF_BF16,
+                              .data = data,
+                              .stride_block = p->c.context * row,
+                              .stride_slot = row,
+                              .stride_head = p->c.head_dim};
+    if (p->row_table) {
+        view.stride_block = row;
+        view.block_size = 1;
+        view.block_table = p->row_table;
+        view.block_table_stride = p->c.context;
+    }
+    return view;
+}
+
+void kvg_prepared_unquantised(const struct kvg_prepared *p, struct kvg_ref_attention *a)
+{
+    common_view(p, a);
+    a->k = source_view(p, p->k);
+    a->v = source_view(p, p->v);
+}
+
+int kvg_prepared_check(const struct kvg_prepared *p, struct kvg_error *error)
+{
+    return kvg_guard_check(p->guards, error);
+}
+
+static void flip_signs(uint16_t *data, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        data[i] ^= 0x8000u;
+}
+
+/* Another layer of the captured file, never the present one; *only is set when there is no other. */
+static int other_layer(struct kvg_prepared *p, uint64_t seed, int *only, struct kvg_error *error)
+{
+    struct kvg_captured_info info;
+    if (kvg_captured_info(p->c.input, &info, error))
+        return -1;
+    int64_t n = info.n_layers, at = 0;
+    while (at < n && info.layers[at] != p->values.layer)
+        at++;
+    *only = n < 2;
+    if (!*only)
+        p->values.layer = info.layers[(at + 1 + (int64_t)(seed % (uint64_t)(n - 1))) % n];
+    return 0;
+}
+
+int kvg_prepared_renew(struct kvg_prepared *p, uint64_t seed, struct kvg_error *error)
+{
+    const struct kvg_case *c = &p->c;
+    int flip = 0;
+    if (kvg_input_is_synthetic(c->input))
+        p->values.seed = seed;
+    else if (other_layer(p, seed, &flip, error))
+        return -1;
+    if (flip) {
+        flip_signs(p->q, p->total_q * c->q_heads * c->head_dim);
+        flip_signs(p->k, p->total_kv * c->kv_heads * c->head_dim);
+        flip_signs(p->v, p->total_kv * c->kv_heads * c->head_dim);
+    } else if (fill_sources(p, error)) {
+        return -1;
+    }
+    if (quantise(p, error))
+        return -1;
+    const void *changed[] = {p->q,       p->k,       p->v,       p->q8,     p->q_scale,
+                             p->k_scale, p->v_scale, p->k_cache, p->v_cache};
+    for (size_t i = 0; i < sizeof changed / sizeof changed[0]; i++)
+        kvg_guard_seal(p->guards, changed[i]);
+    return 0;
+}
