@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * features.c: what this CPU can run. GCC's __builtin_cpu_supports reads CPUID and, for AVX and AVX-512, also
+ * asks XGETBV whether the operating system saves the wide registers, so a yes here is safe to act on.
+ */
+#include "cpu.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+int kvg_cpu_no(char *why, size_t size, const char *format, ...)
+{
+    va_list args;
+
+    if (size > 0) {
+        va_start(args, format);
+        vsnprintf(why, size, format, args);
+        va_end(args);
+    }
+    return 0;
+}
+
+const char *kvg_dtype_name(enum kvg_dtype dtype)
+{
+    static const char *const names[] = {"f32", "f16", "bf16", "e4m3", "e5m2", "e4m3fnuz"};
+    return (unsigned)dtype < sizeof names / sizeof *names ? names[dtype] : "unknown dtype";
+}
+
+#if defined(__x86_64__)
+#define NEED(feature)                                                                                        \
+    if (!__builtin_cpu_supports(feature)) {                                                                  \
+        return kvg_cpu_no(why, size, "this CPU (or its operating system) does not offer %s", feature);       \
+    }
+
+static int has_avx2(char *why, size_t size)
+{
+    NEED("avx2");
+    NEED("fma");
+    NEED("f16c");
+    NEED("bmi2");
+    return 1;
+}
+
+static int has_avx512(char *why, size_t size)
+{
+    NEED("avx512f");
+    NEED("avx512bw");
+    NEED("avx512vl");
+    NEED("avx512dq");
+    return has_avx2(why, size);
+}
+
+static int has_avx512vbmi(char *why, size_t size)
+{
+    NEED("avx512vbmi");
+    NEED("avx512bf16");
+    return has_avx512(why, size);
+}
+
+int kvg_cpu_has(enum kvg_isa isa, char *why, size_t size)
+{
+    switch (isa) {
+    case KVG_ISA_SCALAR:
+        return 1;
+    case KVG_ISA_AVX2:
+        return has_avx2(why, size);
+    case KVG_ISA_AVX512:
+        return has_avx512(why, size);
+    case KVG_ISA_AVX512VBMI:
+        return has_avx512vbmi(why, size);
+    }
+    return kvg_cpu_no(why, size, "unknown instruction set %d", (int)isa);
+}
+#else
+int kvg_cpu_has(enum kvg_isa isa, char *why, size_t size)
+{
+    return isa == KVG_ISA_SCALAR ? 1 : kvg_cpu_no(why, size, "this CPU is not an x86-64");
+}
+#endif

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * kernels.c: the CPU kernels as the ABI sees them: each binds one path to the micro-kernels of one
+ * instruction set. The entry points differ in nothing but that binding.
+ */
+#include "attention.h"
+#include "store.h"
+
+/* rank: the instruction set decides; a plug-in that wants to be `best` takes more than 100. */
+enum { RANK_SCALAR = 10, RANK_AVX2 = 20, RANK_AVX512 = 30 };
+
+#define KERNEL_HEAD(kernel_name, text, kernel_rank)                                                          \
+    .abi_version = KVG_KERNEL_ABI_VERSION, .struct_size = sizeof(struct kvg_kernel), .name = kernel_name,    \
+    .summary = text, .device = KVG_DEVICE_CPU, .rank = kernel_rank
+
+#define STORE_KERNEL(isa, ISA, text)                                                                         \
+    static int store_##isa##_supports(const struct kvg_problem *problem, char *why, size_t size)             \
+    {                                                                                                        \
+        return kvg_store_supports(&kvg_store_##isa, problem, why, size);                                     \
+    }                                                                                                        \
+    static int store_##isa##_run(const struct kvg_store_args *args)                                          \
+    {                                                                                                        \
+        return kvg_store_run(&kvg_store_##isa, args);                                                        \
+    }                                                                                                        \
+    static int quantize_##isa##_run(const struct kvg_quantize_q_args *args)                                  \
+    {                                                                                                        \
+        return kvg_quantize_q_run(&kvg_store_##isa, args);                                                   \
+    }                                                                                                        \
+    const struct kvg_kernel kvg_cpu_store_##isa = {                                                          \
+        KERNEL_HEAD("cpu/store_" #isa, text, RANK_##ISA), .supports = store_##isa##_supports,                \
+        .store = store_##isa##_run, .quantize_q = quantize_##isa##_run};
+
+#define ATTENTION_KERNEL(path, PATH, isa, ISA, text, quantize)                                               \
+    static int path##_##isa##_supports(const struct kvg_problem *problem, char *why, size_t size)            \
+    {                                                                                                        \
+        return kvg_attention_supports(&kvg_attention_##isa, KVG_PATH_##PATH, problem, why, size);            \
+    }                                                                                                        \
+    static void path##_##isa##_arithmetic(const struct kvg_problem *problem, int64_t seq_len,                \
+                                          struct kvg_arithmetic *out)                                        \
+    {                                                                                                        \
+        (void)seq_len; /* tile and split are the same for every length */                                    \
+        kvg_attention_arithmetic(&kvg_attention_##isa, problem, out);                                        \
+    }                                                                                                        \
+    static int64_t path##_##isa##_workspace(const struct kvg_problem *problem)                               \
+    {                                                                                                        \
+        return kvg_attention_workspace(&kvg_attention_##isa, problem);                                       \
+    }                                                                                                        \
+    static int path##_##isa##_run(const struct kvg_attention_args *args)                                     \
+    {                                                                                                        \
+        return kvg_attention_run(&kvg_attention_##isa, args);                                                \
+    }                                                                                                        \
+    const struct kvg_kernel kvg_cpu_##path##_##isa = {KERNEL_HEAD("cpu/" #path "_" #isa, text, RANK_##ISA),  \
+                                                      .supports = path##_##isa##_supports,                   \
+                                                      .arithmetic = path##_##isa##_arithmetic,               \
+                                                      .workspace_bytes = path##_##isa##_workspace,           \
+                                                      .quantize_q = quantize,                                \
+                                                      .attention = path##_##isa##_run};
+
+STORE_KERNEL(scalar, SCALAR, "store and quantise, one element at a time")
+ATTENTION_KERNEL(dequant, DEQUANT, scalar, SCALAR, "attention in FP32, baseline instructions; also e4m3fnuz",
+                 NULL)
+ATTENTION_KERNEL(fp8, FP8, scalar, SCALAR, "FlashAttention-3's FP8 rules in FP32, baseline instructions",
+                 quantize_scalar_run)

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * registry.c: one list of kernels: the built-ins of the CPU, those of CUDA where the build has them, and what
+ * plug-ins bring. The built-ins are listed on every machine; whether one runs here is what its `supports`
+ * says. The list lives as long as the process and only grows; it is filled from one thread (before any
+ * measurement starts), so it takes no lock.
+ */
+#include "registry.h"
+#include "cpu/cpu.h"
+
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct kvg_kernel *const cpu_kernels[] = {
+    &kvg_cpu_store_scalar,
+    &kvg_cpu_dequant_scalar,
+    &kvg_cpu_fp8_scalar,
+};
+enum { CPU_KERNELS = sizeof cpu_kernels / sizeof *cpu_kernels };
+
+/* Defined by kernels/cuda in a build with CUDA; absent (NULL) otherwise. Same contract as a plug-in's. */
+__attribute__((weak)) const struct kvg_kernel *const *kvg_cuda_kernels(int64_t *count);
+
+/* Kernels of plug-ins, in order of loading. */
+static struct {
+    const struct kvg_kernel **kernel;
+    int64_t count;
+} plugins;
+
+static const struct kvg_kernel *const *cuda_kernels(int64_t *count)
+{
+    *count = 0;
+    return kvg_cuda_kernels ? kvg_cuda_kernels(count) : NULL;
+}
+
+int64_t kvg_registry_count(void)
+{
+    int64_t cuda;
+
+    cuda_kernels(&cuda);
+    return CPU_KERNELS + cuda + plugins.count;
+}
+
+const struct kvg_kernel *kvg_registry_get(int64_t i)
+{
+    int64_t cuda;
+    const struct kvg_kernel *const *list = cuda_kernels(&cuda);
+
+    if (i < 0 || i >= CPU_KERNELS + cuda + plugins.count) {
+        return NULL;
+    }
+    if (i < CPU_KERNELS) {
+        return cpu_kernels[i];
+    }
+    return i < CPU_KERNELS + cuda ? list[i - CPU_KERNELS] : plugins.kernel[i - CPU_KERNELS - cuda];
+}
+
+const struct kvg_kernel *kvg_registry_find(const char *name)
+{
+    const struct kvg_kernel *kernel;
+
+    for (int64_t i = 0; (kernel = kvg_registry_get(i)) != NULL; i++) {
+        if (strcmp(kernel->name, name) == 0) {
+            return kernel;
+        }
+    }
+    return NULL;
+}
+
+static int refuse(char *why, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static int refuse(char *why, size_t size, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(why, size, format, args);
+    va_end(args);
+    return -1;
+}
+
+/* Is entry i of a plug-in fit to be listed? Nothing behind abi_version is looked at before it matches. */
+static int check_kernel(const char *path, const struct kvg_kernel *const *list, int64_t i, char *why,
+                        size_t size)
+{
+    const struct kvg_kernel *kernel = list[i];
+
+    if (!kernel) {
+        return refuse(why, size, "%s: kernel %lld of the plug-in is NULL", path, (long long)i);
+    }
+    if (kernel->abi_version != KVG_KERNEL_ABI_VERSION || kernel->struct_size != sizeof(struct kvg_kernel)) {
+        return refuse(
+            why, size,
+            "%s: built for kernel ABI %u (struct of %u bytes), this kvgauge has ABI %u (%zu bytes); "
+            "rebuild it against this kernel.h",
+            path, kernel->abi_version, kernel->struct_size, KVG_KERNEL_ABI_VERSION,
+            sizeof(struct kvg_kernel));
+    }
+    if (!kernel->name || !kernel->name[0] || !kernel->summary || !kernel->supports) {
+        return refuse(why, size, "%s: kernel %lld lacks a name, a summary or `supports`", path, (long long)i);
+    }
+    if (!kernel->store && !kernel->quantize_q && !kernel->attention) {
+        return refuse(why, size, "%s: kernel '%s' has no entry point (store, quantize_q or attention)", path,
+                      kernel->name);
+    }
+    if (kernel->attention && !kernel->arithmetic) {
+        return refuse(why, size, "%s: kernel '%s' attends but does not declare its arithmetic", path,
+                      kernel->name);
+    }
+    if (kvg_registry_find(kernel->name)) {
+        return refuse(why, size, "%s: the kernel name '%s' is taken", path, kernel->name);
+    }
+    for (int64_t j = 0; j < i; j++) {
+        if (strcmp(list[j]->name, kernel->name) == 0) {
+            return refuse(why, size, "%s: the plug-in has two kernels named '%s'", path, kernel->name);
+        }
+    }
+    return 0;
+}
+
+/* All kernels of a plug-in or none. */
+static int add_kernels(const char *path, const struct kvg_kernel *const *list, int64_t count, char *why,
+                       size_t size)
+{
+    const struct kvg_kernel **grown;
+
+    if (!list || count < 1) {
+        return refuse(why, size, "%s: %s returned no kernels", path, KVG_PLUGIN_SYMBOL);
+    }
+    for (int64_t i = 0; i < count; i++) {
+        if (check_kernel(path, list, i, why, size) != 0) {
+            return -1;
+        }
+    }
+    grown = realloc(plugins.kernel, (size_t)(plugins.count + count) * sizeof(struct kvg_kernel *));
+    if (!grown) {
+        return refuse(why, size, "%s: out of memory", path);
+    }
+    for (int64_t i = 0; i < count; i++) {
+        grown[plugins.count + i] = list[i];
+    }
+    plugins.kernel = grown;
+    plugins.count += count;
+    return 0;
+}
+
+int kvg_registry_load(const char *path, char *why, size_t size)
+{
+    const char *name = strchr(path, '/') ? path : NULL;
+    char here[4096];
+    void *object;
+    kvg_plugin_kernels_fn kernels;
+    int64_t count = 0;
+
+    if (!name) { /* without a slash dlopen would search the library path instead of this folder */
+        snprintf(here, sizeof here, "./%s", path);
+        name = here;
+    }
+    object = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (!object) {
+        return refuse(why, size, "cannot load the plug-in: %s", dlerror());
+    }
+    *(void **)&kernels = dlsym(object, KVG_PLUGIN_SYMBOL);
+    if (!kernels) {
+        refuse(why, size, "%s: no symbol %s; see kernels/README.md", path, KVG_PLUGIN_SYMBOL);
+    } else {
+        const struct kvg_kernel *const *list = kernels(&count);
+        if (add_kernels(path, list, count, why, size) == 0) {
+            return 0; /* stays loaded until the process ends: the list points into it */
+        }
+    }
+    dlclose(object);
+    return -1;
+}
+
+static int has_entry(const struct kvg_kernel *kernel, enum kvg_phase phase)
+{
+    return phase == KVG_PHASE_STORE ? kernel->store != NULL : kernel->attention != NULL;
+}
+
+const struct kvg_kernel *kvg_registry_best(const struct kvg_problem *problem, char *why, size_t size)
+{
+    const struct kvg_kernel *best = NULL, *kernel;
+
+    refuse(why, size, "no kernel has the entry point that this phase needs");
+    for (int64_t i = 0; (kernel = kvg_registry_get(i)) != NULL; i++) {
+        if (has_entry(kernel, problem->phase) && (!best || kernel->rank > best->rank) &&
+            kernel->supports(problem, why, size)) {
+            best = kernel;
+        }
+    }
+    return best;
+}
