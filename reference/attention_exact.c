@@ -76,7 +76,7 @@ static void exact_merge(const struct kvg_rows *rows, const struct kvg_row_plan *
         if (result->out)
             result->out[n * dim + d] = (float)o;
         if (result->o)
-            result->o[n * dim + d] = o;
+            result->o[n * rows->dim + d] = o;
     }
     if (result->lse)
         result->lse[n] = empty ? -INFINITY : (float)((total[MAX] + kvg_log2(total[SUM])) * KVG_LN2);

@@ -211,9 +211,7 @@ void kvg_add_pv(const struct kvg_rows *rows, const struct kvg_group *g, int64_t 
                 struct kvg_scratch *s, double *sum, int64_t stride)
 {
     for (int64_t token = first, end; token <= last; token = end + 1) {
-        end = token - token % KVG_BLOCK_TOKENS + KVG_BLOCK_TOKENS -
-              1; /* blocks lie where no group can move them */
-        end = end < last ? end : last;
+        end = kvg_block_end(token, last);
         kvg_load_v(rows, g, token, end - token + 1, s);
         for (int64_t r = 0; r < g->rows; r++) {
             int64_t from, to;

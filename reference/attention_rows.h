@@ -107,6 +107,14 @@ static inline void kvg_row_span(const struct kvg_row_plan *row, int64_t first, i
     *to = row->last < last ? row->last : last;
 }
 
+/* Last key of the block that `token` lies in, or `last`. Blocks begin at multiples of KVG_BLOCK_TOKENS, where
+ * no grouping of rows can move them. */
+static inline int64_t kvg_block_end(int64_t token, int64_t last)
+{
+    int64_t end = token - token % KVG_BLOCK_TOKENS + KVG_BLOCK_TOKENS - 1;
+    return end < last ? end : last;
+}
+
 /* A unit of work: fills the group's records of one piece, [g->rows][record_doubles]. */
 typedef void (*kvg_piece_fn)(const struct kvg_rows *rows, const struct kvg_group *g, int64_t piece,
                              struct kvg_scratch *s, double *record, void *context);
@@ -125,7 +133,7 @@ enum { KVG_EXACT_PIECE = 2048 }; /* keys of a piece */
 struct kvg_exact_result {
     float *out, *lse;  /* as kvg_ref_attention_f32 */
     double *max, *sum; /* [n_rows] largest logit in units of log2, and the row sum relative to it */
-    double *o;         /* [n_rows, head_dim] the output before rounding */
+    double *o;         /* [n_rows, dim padded] the output before rounding; padding untouched */
 };
 int kvg_exact_run(struct kvg_rows *rows, const struct kvg_exact_result *result);
 
