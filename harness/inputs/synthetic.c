@@ -18,6 +18,7 @@
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../../reference/clones.h"
 #include "parts.h"
 
 /* A wide K channel is this much larger; Q is this much smaller there. The logit's standard deviation becomes
@@ -206,23 +207,58 @@ void kvg_generator_free(struct kvg_generator *g)
     memset(g, 0, sizeof *g);
 }
 
-/* Dims [dim, dim + 64) of one row as floats; same bits as kvg_generate, 16 counters at a time. */
+/* The 64 random words of dims [dim, dim + 64): 16 counters in a row. Leaf functions with restrict arrays, so
+ * that the compiler makes vectors of them. */
+KVG_REF_CLONES
+static void random_run(uint32_t token, uint32_t head_block, uint32_t sequence, uint32_t stream, uint32_t key0,
+                       uint32_t key1, uint32_t *restrict bits)
+{
+    for (uint32_t j = 0; j < 16; j++) {
+        philox4x32_key_t key = {{key0, key1}};
+        philox4x32_ctr_t counter = {{token, head_block + j, sequence, stream}};
+        philox4x32_ctr_t words = philox4x32_R(10, counter, key);
+        bits[j] = words.v[0];
+        bits[16 + j] = words.v[1];
+        bits[32 + j] = words.v[2];
+        bits[48 + j] = words.v[3];
+    }
+}
+
+KVG_REF_CLONES
+static void normal_run(const uint32_t *restrict bits, float *restrict x)
+{
+    for (int j = 0; j < 64; j++)
+        x[j] = kvg_normal(kvg_normal_table, bits[j]);
+}
+
+KVG_REF_CLONES
+static void scale_run(float *restrict x, const float *restrict a, const float *restrict b, int64_t count)
+{
+    for (int64_t j = 0; j < count; j++)
+        x[j] = kvg_add_rn(kvg_mul_rn(x[j], a[j]), b[j]);
+}
+
+KVG_REF_CLONES
+static void round_run(const float *restrict x, uint16_t *restrict out, int64_t count)
+{
+    for (int64_t j = 0; j < count; j++)
+        out[j] = kvg_bf16_bits(x[j]);
+}
+
+/* Dims [dim, dim + 64) of one row as floats; same bits as kvg_generate. */
 static void generate_run(const struct kvg_generator *g, uint32_t token, uint32_t head, uint32_t dim,
                          float x[64])
 {
+    const uint32_t block = (head << 16) + dim / 4, key0 = (uint32_t)g->seed, key1 = (uint32_t)(g->seed >> 32);
     uint32_t bits[64];
-    philox4x32_key_t key = {{(uint32_t)g->seed, (uint32_t)(g->seed >> 32)}};
-    for (uint32_t j = 0; j < 16; j++) {
-        philox4x32_ctr_t counter = {{token, (head << 16) + dim / 4 + j, g->sequence, g->stream}};
-        philox4x32_ctr_t words = philox4x32_R(10, counter, key);
-        for (uint32_t lane = 0; lane < 4; lane++)
-            bits[lane * 16 + j] = words.v[lane];
-    }
-    for (uint32_t j = 0; j < 64; j++)
-        x[j] = kvg_normal(kvg_normal_table, bits[j]);
-    if (g->outliers)
+    random_run(token, block, g->sequence, g->stream, key0, key1, bits);
+    normal_run(bits, x);
+    if (g->outliers) {
+        random_run(token, block, g->sequence, g->stream + KVG_STREAM_OUTLIER, key0, key1, bits);
         for (uint32_t j = 0; j < 64; j++)
-            x[j] = kvg_with_outlier(g, kvg_normal_table, x[j], token, head, dim + j);
+            if (bits[j] < KVG_OUTLIER_THRESHOLD)
+                x[j] = kvg_with_outlier(g, kvg_normal_table, x[j], token, head, dim + j);
+    }
     if (g->absolute)
         for (uint32_t j = 0; j < 64; j++)
             x[j] = fabsf(x[j]);
@@ -231,8 +267,7 @@ static void generate_run(const struct kvg_generator *g, uint32_t token, uint32_t
     const float *a = (special ? g->special_multiply : g->multiply) + i;
     const float *b = (special ? g->special_add : g->add) + i;
     int64_t count = g->head_dim - dim < 64 ? g->head_dim - dim : 64;
-    for (int64_t j = 0; j < count; j++)
-        x[j] = kvg_add_rn(kvg_mul_rn(x[j], a[j]), b[j]);
+    scale_run(x, a, b, count);
 }
 
 void kvg_generator_fill(const struct kvg_generator *g, int64_t first, int64_t tokens, int threads,
@@ -246,8 +281,7 @@ void kvg_generator_fill(const struct kvg_generator *g, int64_t first, int64_t to
             float x[64];
             generate_run(g, token, head, (uint32_t)dim, x);
             int64_t count = g->head_dim - dim < 64 ? g->head_dim - dim : 64;
-            for (int64_t j = 0; j < count; j++)
-                out[row * g->head_dim + dim + j] = kvg_bf16_bits(x[j]);
+            round_run(x, out + row * g->head_dim + dim, count);
         }
     }
 }
