@@ -154,12 +154,15 @@ static int set_integer(const struct kvg_axis_info *info, const char *value, int6
     return 0;
 }
 
-/* Shortest decimal that reads back as the same double. */
-static void print_real(double value, char *text, size_t size)
+/* Shortest decimal that reads back as the same number, without exponent where that is readable. `single`: the
+ * number is a float's. */
+static void print_real(double value, int single, char *text, size_t size)
 {
+    int plain = value == 0 || (fabs(value) >= 1e-4 && fabs(value) < 1e15);
     for (int digits = 1; digits <= 17; digits++) {
         snprintf(text, size, "%.*g", digits, value);
-        if (strtod(text, NULL) == value)
+        double back = strtod(text, NULL);
+        if ((single ? (float)back == (float)value : back == value) && !(plain && strchr(text, 'e')))
             return;
     }
 }
@@ -236,7 +239,7 @@ static int set_needle(const char *value, char *out, size_t size, struct kvg_erro
                         "as in needle:0.5",
                         value);
     char number[32];
-    print_real(depth, number, sizeof number);
+    print_real(depth, 0, number, sizeof number);
     if (depth == 0.5) /* what "needle" alone means: one case, one name */
         snprintf(out, size, "needle");
     else
@@ -368,7 +371,7 @@ void kvg_case_get(const struct kvg_case *c, enum kvg_axis axis, char *text, size
         snprintf(text, size, "%" PRId64 "/%" PRId64, c->q_heads, c->kv_heads);
         return;
     case FIELD_REAL:
-        print_real(c->soft_cap, text, size);
+        print_real(c->soft_cap, 1, text, size);
         return;
     }
 }
