@@ -20,6 +20,8 @@
 
 struct reader {
     const char *path;
+    const char *text;
+    size_t length;
     yaml_document_t document;
     struct kvg_error *error;
 };
@@ -243,13 +245,27 @@ static int read_root(struct reader *r, const yaml_node_t *root, struct kvg_value
     return read_sweeps(r, sweeps, defaults, suite);
 }
 
+static yaml_mark_t mark_of_byte(const struct reader *r, size_t offset)
+{
+    yaml_mark_t mark = {0};
+    for (; mark.index < offset && mark.index < r->length; mark.index++) {
+        mark.column++;
+        if (r->text[mark.index] == '\n') {
+            mark.line++;
+            mark.column = 0;
+        }
+    }
+    return mark;
+}
+
 static int fail_parser(const struct reader *r, const yaml_parser_t *parser)
 {
     if (parser->error == YAML_MEMORY_ERROR)
         return out_of_memory(r);
-    if (parser->error == YAML_READER_ERROR) /* no mark: the offset of a byte that is no UTF-8 */
-        return kvg_fail(r->error, KVG_EXIT_USAGE, "%s: byte %zu: %s", r->path, parser->problem_offset,
-                        parser->problem);
+    if (parser->error == YAML_READER_ERROR) { /* an offset and no mark: a byte that is no UTF-8 */
+        yaml_mark_t mark = mark_of_byte(r, parser->problem_offset);
+        return fail_at(r, &mark, "%s", parser->problem);
+    }
     return fail_at(r, &parser->problem_mark, "%s%s%s", parser->problem, parser->context ? " " : "",
                    parser->context ? parser->context : "");
 }
@@ -298,7 +314,7 @@ static void name_from_path(const char *path, char *name, size_t size)
 int kvg_suite_parse(const char *path, const char *text, size_t length, struct kvg_suite *suite,
                     struct kvg_error *error)
 {
-    struct reader r = {.path = path, .error = error};
+    struct reader r = {.path = path, .text = text, .length = length, .error = error};
     yaml_parser_t parser;
     *suite = (struct kvg_suite){0};
     snprintf(suite->path, sizeof suite->path, "%s", path);
