@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * group.c: rows sorted into groups by a text key.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "group.h"
+
+static int by_key(const void *a, const void *b)
+{
+    const struct kvg_pick *x = a, *y = b;
+    int order = strcmp(x->key, y->key);
+    return order ? order : (x->row > y->row) - (x->row < y->row); /* rows of one array: file order */
+}
+
+int kvg_pick_rows(const struct kvg_results *results,
+                  int (*key)(const struct kvg_row *row, char *text, size_t size), struct kvg_picks *out)
+{
+    out->count = 0;
+    out->picks = calloc((size_t)(results->count ? results->count : 1), sizeof(*out->picks));
+    if (!out->picks)
+        return -1;
+    for (int64_t i = 0; i < results->count; i++) {
+        struct kvg_pick *pick = &out->picks[out->count];
+        if (key(&results->rows[i], pick->key, sizeof(pick->key))) {
+            pick->row = &results->rows[i];
+            out->count++;
+        }
+    }
+    qsort(out->picks, (size_t)out->count, sizeof(*out->picks), by_key);
+    return 0;
+}
+
+void kvg_picks_free(struct kvg_picks *picks)
+{
+    free(picks->picks);
+    memset(picks, 0, sizeof(*picks));
+}
+
+int64_t kvg_group_end(const struct kvg_picks *picks, int64_t begin, size_t length)
+{
+    int64_t end = begin + 1;
+    while (end < picks->count &&
+           strncmp(picks->picks[begin].key, picks->picks[end].key, length ? length : KVG_KEY_MAX) == 0)
+        end++;
+    return end;
+}
+
+size_t kvg_key_prefix(const char *key, int bars)
+{
+    const char *at = key;
+    while (bars-- > 0 && (at = strchr(at, '|')) != NULL)
+        at++;
+    return at ? (size_t)(at - key) : strlen(key);
+}
+
+static int rank(const char *word, const char *const *words)
+{
+    int i = 0;
+    for (; words[i]; i++)
+        if (strcmp(word, words[i]) == 0)
+            return i;
+    return 9;
+}
+
+int kvg_rank_phase(const char *phase)
+{
+    static const char *const words[] = {"decode", "append", "prefill", "store", NULL};
+    return rank(phase, words);
+}
+
+int kvg_rank_dtype(const char *dtype)
+{
+    static const char *const words[] = {"auto", "fp8_e4m3", "fp8_e5m2", "fp8_e4m3fnuz", NULL};
+    return rank(dtype, words);
+}
+
+int kvg_rank_calibration(const char *calibration)
+{
+    static const char *const words[] = {"none", "random_tokens", "dataset", NULL};
+    return rank(calibration, words);
+}
+
+void kvg_calibration_label(const struct kvg_row *row, char *text, size_t size)
+{
+    int plain = row->observer[0] == '\0' || strcmp(row->observer, "static_minmax") == 0;
+    snprintf(text, size, "%s%s%s", row->calibration, plain ? "" : ", ", plain ? "" : row->observer);
+}
+
+int kvg_is_captured(const struct kvg_row *row)
+{
+    return row->layer >= 0;
+}
+
+double kvg_geometric_mean(const double *values, int64_t n)
+{
+    double sum = 0.0;
+    int64_t used = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (!isfinite(values[i]) || values[i] < 0.0)
+            continue;
+        if (values[i] == 0.0)
+            return 0.0;
+        sum += log(values[i]);
+        used++;
+    }
+    return used ? exp(sum / (double)used) : NAN;
+}

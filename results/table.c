@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * table.c: the frame of the table: verdict, order of the sections, rows that did not pass, and the list of
+ * all.
+ */
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "table_parts.h"
+
+#define WIDTH 100
+
+/* ---------------------------------------------------------------- words and numbers */
+
+int kvg_text_width(const char *text)
+{
+    int width = 0;
+    for (; *text; text++)
+        width += ((unsigned char)*text & 0xc0) != 0x80;
+    return width;
+}
+
+const char *kvg_cell_fixed(double value, int decimals, char text[KVG_CELL])
+{
+    if (isnan(value))
+        snprintf(text, KVG_CELL, "-");
+    else if (isinf(value) || fabs(value) >= 1e9)
+        snprintf(text, KVG_CELL, "%.3g", value);
+    else
+        snprintf(text, KVG_CELL, "%.*f", decimals, value);
+    return text;
+}
+
+const char *kvg_cell_digits(double value, int digits, char text[KVG_CELL])
+{
+    if (!isfinite(value) || value == 0.0)
+        return kvg_cell_fixed(value, 0, text);
+    int before = (int)floor(log10(fabs(value))) + 1;
+    if (before < -3 || before > 9) {
+        snprintf(text, KVG_CELL, "%.*e", digits - 1, value);
+        return text;
+    }
+    return kvg_cell_fixed(value, before < digits ? digits - before : 0, text);
+}
+
+const char *kvg_cell_time(double seconds, char text[KVG_CELL])
+{
+    static const struct {
+        double unit;
+        const char *name;
+    } units[] = {{1.0, "s"}, {1e-3, "ms"}, {1e-6, "us"}, {1e-9, "ns"}};
+    if (!isfinite(seconds) || seconds <= 0.0)
+        return kvg_cell_fixed(seconds, 0, text);
+    int u = 0;
+    while (u < 3 && seconds < units[u].unit * 0.9995)
+        u++;
+    char number[KVG_CELL];
+    kvg_cell_digits(seconds / units[u].unit, 3, number);
+    snprintf(text, KVG_CELL, "%.18s %s", number, units[u].name);
+    return text;
+}
+
+const char *kvg_cell_case(const struct kvg_row *row, char text[KVG_CELL])
+{
+    snprintf(text, KVG_CELL, "%.8s", row->case_id);
+    return text;
+}
+
+/* ---------------------------------------------------------------- headings and paragraphs */
+
+void kvg_table_heading(struct kvg_table *t, const char *title)
+{
+    t->section++;
+    fprintf(t->out, "\n%s%d. %s%s\n", t->colour ? "\033[1m" : "", t->section, title,
+            t->colour ? "\033[0m" : "");
+}
+
+void kvg_table_say(struct kvg_table *t, const char *format, ...)
+{
+    char text[2048];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    int column = 0;
+    for (char *save = NULL, *word = strtok_r(text, " ", &save); word; word = strtok_r(NULL, " ", &save)) {
+        int width = kvg_text_width(word);
+        if (column > 0 && column + 1 + width > WIDTH) {
+            fputc('\n', t->out);
+            column = 0;
+        }
+        column += fprintf(t->out, "%s", column ? " " : "  ") + width;
+        fputs(word, t->out);
+    }
+    fputc('\n', t->out);
+}
+
+void kvg_table_trace(struct kvg_table *t, const char *format, ...)
+{
+    char regex[512];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(regex, sizeof(regex), format, arguments);
+    va_end(arguments);
+    fprintf(t->out, "  rows: kvgauge show %s --all --filter '%s'\n", t->path, regex);
+}
+
+/* ---------------------------------------------------------------- verdict */
+
+static double fact_number(const struct kvg_facts *facts, const char *name)
+{
+    const struct kvg_fact *fact = kvg_facts_find(facts, name);
+    return fact && !fact->text ? fact->number : NAN;
+}
+
+static const char *fact_text(const struct kvg_facts *facts, const char *name)
+{
+    const struct kvg_fact *fact = kvg_facts_find(facts, name);
+    return fact && fact->text ? fact->text : NULL;
+}
+
+/* "3 incorrect, 1 crashed" of the verdicts for which `wanted` is set. */
+static void list_counts(const int64_t counts[KVG_STATUS_COUNT + 1], unsigned wanted, char *text, size_t size)
+{
+    text[0] = '\0';
+    for (int s = 0; s <= KVG_STATUS_COUNT; s++) {
+        size_t used = strlen(text);
+        if (counts[s] > 0 && (wanted >> s & 1u))
+            snprintf(text + used, size - used, "%s%lld %s", used ? ", " : "", (long long)counts[s],
+                     kvg_status_name((enum kvg_status)s));
+    }
+}
+
+static void print_verdict(struct kvg_table *t, int64_t superseded)
+{
+    int64_t counts[KVG_STATUS_COUNT + 1] = {0}, n = t->results->count;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t status = t->results->rows[i].status;
+        counts[status >= 0 && status < KVG_STATUS_COUNT ? status : KVG_STATUS_COUNT]++;
+    }
+    int64_t skipped = counts[KVG_SKIPPED], passed = counts[KVG_PASSED], bad = n - skipped - passed;
+    const char *on = !t->colour ? "" : bad ? "\033[1;31m" : passed ? "\033[1;32m" : "\033[1;33m";
+    char list[256];
+    list_counts(counts, ~(1u << KVG_PASSED | 1u << KVG_SKIPPED), list, sizeof(list));
+    fputs(on, t->out);
+    if (bad)
+        fprintf(t->out, "%lld of %lld rows did not pass: %s.", (long long)bad, (long long)(n - skipped),
+                list);
+    else if (passed)
+        fprintf(t->out, "All %lld rows that ran passed.", (long long)passed);
+    else
+        fputs("Nothing ran.", t->out);
+    fputs(*on ? "\033[0m" : "", t->out);
+    if (bad)
+        fprintf(t->out, " %lld passed.", (long long)passed);
+    if (skipped)
+        fprintf(t->out, " %lld skipped.", (long long)skipped);
+    if (superseded)
+        fprintf(t->out, " %lld earlier attempts are not counted.", (long long)superseded);
+    fputc('\n', t->out);
+    if (fact_number(&t->results->run, "complete") == 0.0)
+        kvg_table_say(t, "The run was interrupted: some planned cases have no row. Continue it with "
+                         "kvgauge run --resume.");
+}
+
+static void print_origin(struct kvg_table *t)
+{
+    const struct kvg_facts *run = &t->results->run, *machine = &t->results->machine;
+    const char *generator = fact_text(run, "generator"), *sha = fact_text(run, "git_sha");
+    const char *when = fact_text(run, "created_utc"), *suite = fact_text(run, "suite");
+    const char *cpu = fact_text(machine, "cpu"), *isa = fact_text(machine, "isa");
+    char line[512] = "";
+    if (cpu)
+        snprintf(line, sizeof(line), "%s%s%s%s", cpu, isa ? " (" : "", isa ? isa : "", isa ? ")" : "");
+    double cpus = fact_number(machine, "cpus_allowed");
+    if (cpus > 0)
+        snprintf(line + strlen(line), sizeof(line) - strlen(line), ", %g CPU%s", cpus, cpus == 1 ? "" : "s");
+    if (*line)
+        kvg_table_say(t, "%s", line);
+    snprintf(line, sizeof(line), "%s%s%s%s", suite ? "suite " : "", suite ? suite : "",
+             suite && when ? ", " : "", when ? when : "");
+    if (generator)
+        snprintf(line + strlen(line), sizeof(line) - strlen(line), "%s%s", *line ? ", " : "", generator);
+    if (sha)
+        snprintf(line + strlen(line), sizeof(line) - strlen(line), ", commit %s%s", sha,
+                 fact_number(run, "git_dirty") > 0 ? " with changes" : "");
+    if (*line)
+        kvg_table_say(t, "%s", line);
+}
+
+/* ---------------------------------------------------------------- rows that did not pass */
+
+static int key_of_problem(const struct kvg_row *row, char *text, size_t size)
+{
+    if (row->status == KVG_PASSED)
+        return 0;
+    /* failures first, in the order of the rows; then the skipped, by reason */
+    int skipped = row->status == KVG_SKIPPED;
+    snprintf(text, size, "%d%.200s", skipped, skipped ? row->reason : "");
+    return 1;
+}
+
+static void print_problem(struct kvg_table *t, const struct kvg_row *row, int64_t alike)
+{
+    char id[KVG_CELL], many[48] = "";
+    if (alike > 1)
+        snprintf(many, sizeof(many), " (%lld rows alike)", (long long)alike);
+    kvg_table_say(t, "%s %s%s: %s", kvg_cell_case(row, id), kvg_status_name((enum kvg_status)row->status),
+                  many, row->reason[0] ? row->reason : "no reason given");
+    /* not broken: it is there to be copied */
+    fprintf(t->out, "    %s\n", row->repro[0] ? row->repro : row->case_string);
+}
+
+int kvg_table_problems(struct kvg_table *t)
+{
+    struct kvg_picks picks;
+    if (kvg_pick_rows(t->results, key_of_problem, &picks))
+        return -1;
+    if (picks.count > 0)
+        kvg_table_heading(t, "Rows that did not pass, each with the command that repeats it");
+    for (int64_t begin = 0, end; begin < picks.count; begin = end) {
+        int together = picks.picks[begin].key[0] == '1' && !t->all;
+        end = together ? kvg_group_end(&picks, begin, 0) : begin + 1;
+        print_problem(t, picks.picks[begin].row, end - begin);
+    }
+    kvg_picks_free(&picks);
+    return 0;
+}
+
+/* ---------------------------------------------------------------- every row */
+
+static void print_all(struct kvg_table *t)
+{
+    kvg_table_heading(t, "Every row");
+    fprintf(t->out, "  %-8s  %-13s %9s %9s %9s %8s %10s %9s %7s\n", "case", "status", "quant_err",
+            "kernel_err", "bound", "gain-1", "time", "KV GB/s", "gather%");
+    for (int64_t i = 0; i < t->results->count; i++) {
+        const struct kvg_row *row = &t->results->rows[i];
+        char c[8][KVG_CELL];
+        double low = row->gain_min - 1.0, high = row->gain_max - 1.0;
+        fprintf(t->out, "  %-8s  %-13s %9s %9s %9s %8s %10s %9s %7s\n", kvg_cell_case(row, c[0]),
+                kvg_status_name((enum kvg_status)row->status), kvg_cell_digits(row->quant_rel_l2, 3, c[1]),
+                kvg_cell_digits(row->kernel_rel_l2, 3, c[2]), kvg_cell_digits(row->bound_ratio_max, 3, c[3]),
+                kvg_cell_fixed(fabs(low) > fabs(high) ? low : high, 4, c[4]),
+                kvg_cell_time(row->time_median, c[5]),
+                kvg_cell_digits(row->kv_bytes_per_second / 1e9, 3, c[6]),
+                kvg_cell_fixed(row->pct_gather_roof, 0, c[7]));
+        fprintf(t->out, "    %s\n", row->case_string);
+    }
+}
+
+/* ---------------------------------------------------------------- the whole */
+
+static int key_of_case(const struct kvg_row *row, char *text, size_t size)
+{
+    snprintf(text, size, "%s|%020lld", row->case_id, (long long)row->attempt);
+    return 1;
+}
+
+/* Rows without those that a later attempt of the same case replaces. The rows are borrowed. */
+static int latest_attempts(const struct kvg_results *results, struct kvg_results *view)
+{
+    struct kvg_picks picks;
+    *view = *results;
+    view->rows = calloc((size_t)(results->count ? results->count : 1), sizeof(*view->rows));
+    char *superseded = calloc((size_t)(results->count ? results->count : 1), 1);
+    if (!view->rows || !superseded || kvg_pick_rows(results, key_of_case, &picks)) {
+        free(view->rows);
+        free(superseded);
+        return -1;
+    }
+    for (int64_t i = 0; i + 1 < picks.count; i++) {
+        const struct kvg_row *row = picks.picks[i].row, *next = picks.picks[i + 1].row;
+        if (row->case_id[0] && strcmp(row->case_id, next->case_id) == 0 && row->attempt < next->attempt)
+            superseded[row - results->rows] = 1;
+    }
+    view->count = 0;
+    for (int64_t i = 0; i < results->count; i++)
+        if (!superseded[i])
+            view->rows[view->count++] = results->rows[i];
+    free(superseded);
+    kvg_picks_free(&picks);
+    return 0;
+}
+
+static int wants_colour(FILE *out, int asked)
+{
+    const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
+    if (asked >= 0)
+        return asked;
+    return (!no || !*no) && term && strcmp(term, "dumb") != 0 && isatty(fileno(out));
+}
+
+int kvg_table_print(FILE *out, const struct kvg_results *results, const struct kvg_table_options *options)
+{
+    struct kvg_results view;
+    if (latest_attempts(results, &view))
+        return -1;
+    struct kvg_table t = {.out = out,
+                          .results = &view,
+                          .path = options->path ? options->path : "FILE",
+                          .all = options->all,
+                          .colour = wants_colour(out, options->colour)};
+    print_verdict(&t, results->count - view.count);
+    print_origin(&t);
+    int failed = kvg_table_real_quality(&t) || kvg_table_synthetic_quality(&t) || kvg_table_speed(&t) ||
+                 kvg_table_memory(&t) || kvg_table_correctness(&t) || kvg_table_problems(&t);
+    if (!failed && t.all && view.count > 0)
+        print_all(&t);
+    free(view.rows);
+    return failed || ferror(out) ? -1 : 0;
+}
