@@ -36,21 +36,51 @@ static int complete_layer(struct kvg_case *c, const struct kvg_captured_info *in
                     c->input, info->path, layers);
 }
 
-static int complete_captured(struct kvg_case *c, struct kvg_error *error)
+/* Each sequence of the batch has a window of the text of its own: context rounded up to window_step. */
+static int64_t window_width(const struct kvg_case *c, const struct kvg_captured_info *info)
 {
-    struct kvg_captured_info info;
-    if (kvg_captured_info(c->input, &info, error))
+    return (c->context + info->window_step - 1) / info->window_step * info->window_step;
+}
+
+static int complete_captured(struct kvg_case *c, const struct kvg_captured_info *info,
+                             struct kvg_error *error)
+{
+    c->q_heads = info->q_heads;
+    c->kv_heads = info->kv_heads;
+    c->head_dim = info->head_dim;
+    if (complete_layer(c, info, error))
         return -1;
-    c->q_heads = info.q_heads;
-    c->kv_heads = info.kv_heads;
-    c->head_dim = info.head_dim;
-    if (complete_layer(c, &info, error))
-        return -1;
-    if (c->context > info.tokens / c->batch)
+    if (c->context > info->tokens)
+        return kvg_fail(error, KVG_EXIT_USAGE, "context=%" PRId64 ": input %s holds %" PRId64 " tokens",
+                        c->context, c->input, info->tokens);
+    int64_t width = window_width(c, info);
+    if (width > info->tokens / c->batch)
         return kvg_fail(error, KVG_EXIT_USAGE,
-                        "context=%" PRId64 " batch=%" PRId64 ": input %s holds %" PRId64
-                        " tokens and each sequence takes its own; context x batch may be at most that",
-                        c->context, c->batch, c->input, info.tokens);
+                        "batch=%" PRId64 " context=%" PRId64 ": each sequence takes its own %" PRId64
+                        " tokens of input %s, which holds %" PRId64 ", so that batch is at most %" PRId64,
+                        c->batch, c->context, width, c->input, info->tokens, info->tokens / width);
+    return 0;
+}
+
+/* Q was captured for some positions only: are the last q_len of every window among them? */
+static int check_captured_q(const struct kvg_case *c, const struct kvg_captured_info *info,
+                            struct kvg_error *error)
+{
+    if (c->phase == KVG_PHASE_STORE || c->q_len <= info->q_tail)
+        return 0;
+    for (int64_t end = window_width(c, info); end <= c->batch * window_width(c, info);
+         end += window_width(c, info)) {
+        int in_first = end <= info->q_first;
+        int in_last = end <= info->tokens && end - c->q_len >= info->tokens - info->q_last;
+        if (!in_first && !in_last)
+            return kvg_fail(error, KVG_EXIT_USAGE,
+                            "q_len=%" PRId64 " context=%" PRId64 " batch=%" PRId64
+                            ": input %s holds Q for the first %" PRId64 " positions, the last %" PRId64
+                            " and the last %" PRId64
+                            " of each window alone; prefill goes up to context=%" PRId64,
+                            c->q_len, c->context, c->batch, c->input, info->q_first, info->q_last,
+                            info->q_tail, info->q_first);
+    }
     return 0;
 }
 
@@ -115,15 +145,17 @@ int kvg_case_complete(struct kvg_case *c, struct kvg_error *error)
     }
     if (c->calibration != KVG_CALIBRATION_DATASET)
         c->observer = KVG_REF_STATIC_MINMAX; /* unused; at its default it stays out of the string */
+    struct kvg_captured_info info;
+    int captured = !kvg_input_is_synthetic(c->input);
     if (complete_path(c, error))
         return -1;
-    if (kvg_input_is_synthetic(c->input))
+    if (!captured)
         c->layer = -1;
-    else if (complete_captured(c, error))
+    else if (kvg_captured_info(c->input, &info, error) || complete_captured(c, &info, error))
         return -1;
-    if (complete_shape(c, error))
+    if (complete_shape(c, error) || complete_q_len(c, error))
         return -1;
-    return complete_q_len(c, error);
+    return captured ? check_captured_q(c, &info, error) : 0;
 }
 
 /* ------------------------------------------------------------------------------------------ meaning */

@@ -11,6 +11,7 @@
 #include "nearest.h"
 #include "options.h"
 #include "paths.h"
+#include "run.h"
 
 struct command {
     const char *name;
@@ -84,6 +85,8 @@ static int close_stdout(int code)
 
 int main(int argc, char **argv)
 {
+    if (kvg_is_worker(argc, argv))
+        return kvg_worker_main();
     char version[128], name[64];
     struct choice choice = {0};
     snprintf(version, sizeof version, "kvgauge %s (%s%s)", kvg_version(), kvg_git_sha(),
