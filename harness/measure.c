@@ -197,7 +197,7 @@ int kvg_measure_described(const struct kvg_measurement *m, double *samples, int6
                         (long long)m->min_samples, (long long)m->max_samples);
     if (warm_up(&s, &pace))
         return failure(&s, error);
-    if (m->batch && !m->evict && pace.call < KVG_TRUSTED_FLOORS * clock_floor) {
+    if (m->batch && pace.call < KVG_TRUSTED_FLOORS * clock_floor) {
         s.batch = (int64_t)ceil(2 * KVG_TRUSTED_FLOORS * clock_floor / fmax(pace.call, 1e-9));
         pace.wall = fmax(pace.wall, pace.call * (double)s.batch);
     }

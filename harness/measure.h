@@ -14,9 +14,9 @@
 
 /* One timed thing. `call` returns 0 or KVG_E*. `evict` (may be NULL) runs before each sample, untimed.
  *
- * A sample is one call between two readings of CLOCK_MONOTONIC_RAW. Where `batch` allows it (hot cache) and
- * one call is shorter than KVG_TRUSTED_FLOORS times the cost of reading the clock, a sample is as many calls
- * as it takes to be longer, divided by their number.
+ * A sample is one call between two readings of CLOCK_MONOTONIC_RAW. Where `batch` allows it (the cache is
+ * hot) and one call is shorter than KVG_TRUSTED_FLOORS times the cost of reading the clock, a sample is as
+ * many calls as it takes to be longer, divided by their number.
  *
  * Number of samples: at least min_samples; then until their sum reaches min_time, or there are max_samples,
  * or the wall time of all (evictions included) would pass KVG_WALL_PER_MIN_TIME times min_time. The number is
@@ -98,6 +98,7 @@ void kvg_meter_free(struct kvg_meter *meter);
  * small shared machine changes its state within seconds), else fresh ones. */
 const struct kvg_roofs *kvg_meter_roofs(struct kvg_meter *meter, int64_t threads);
 #define KVG_ROOF_AGE 2.0
+void kvg_meter_forget(struct kvg_meter *meter); /* the next roofs are fresh ones */
 /* kvg_evict_range leaves warm TLBs and a warm everything else behind: this reads a buffer of KVG_SWEEP_BYTES,
  * and so replaces both. */
 void kvg_meter_sweep(struct kvg_meter *meter);

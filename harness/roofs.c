@@ -249,6 +249,11 @@ const struct kvg_roofs *kvg_meter_roofs(struct kvg_meter *meter, int64_t threads
     return &meter->roofs;
 }
 
+void kvg_meter_forget(struct kvg_meter *meter)
+{
+    meter->threads = 0;
+}
+
 void kvg_measure_roofs(int64_t threads, struct kvg_roofs *out)
 {
     struct kvg_meter *meter = kvg_meter_new();

@@ -1,0 +1,532 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cmd_run.c: `kvgauge run`: plan, check the files, run each case in a worker, keep each row at once, and at
+ * the end (or when interrupted) build the result file, the table and the plots from what was kept.
+ */
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "../plots/plot.h"
+#include "../results/file.h"
+#include "../results/table.h"
+#include "commands.h"
+#include "machine.h"
+#include "measure.h"
+#include "options.h"
+#include "paths.h"
+#include "progress.h"
+#include "row_report.h"
+#include "run.h"
+#include "run_files.h"
+
+enum {
+    KEY_OUT = 0x100,
+    KEY_RESUME,
+    KEY_PROFILE,
+    KEY_DRY_RUN,
+    KEY_VERIFY_ONLY,
+    KEY_TIMEOUT,
+    KEY_MIN_TIME,
+    KEY_PLOTS,
+    KEY_NO_PLOTS,
+    KEY_CONSTANTS,
+    KEY_QUIET
+};
+
+struct command {
+    struct kvg_plan_options plan;
+    struct kvg_run_options run;
+    const char *out, *resume;
+    int dry_run, quiet, plots; /* plots: 1 yes, 0 no, -1 as usual: with a suite, not with --case */
+    const char **flags;        /* --benchmark_*, NULL-terminated */
+    const char *benchmark_out;
+};
+
+static const struct argp_option options[] = {
+    {"out", KEY_OUT, "FILE.h5", 0,
+     "where the rows go (default results/runs/UTC-SUITE.h5); the journal lies beside it", 0},
+    {"resume", KEY_RESUME, "FILE", 0,
+     "go on with an earlier run: cases without a row, and those that timed out, crashed or ran out of "
+     "memory. Alone "
+     "it repeats that run's options; with a suite or axes those cases are added",
+     0},
+    {"dry-run", KEY_DRY_RUN, NULL, 0, "print what would run, and run nothing", 0},
+    {"verify-only", KEY_VERIFY_ONLY, NULL, 0, "verify, and time nothing", 0},
+    {"profile", KEY_PROFILE, NULL, 0,
+     "run each kernel once, in this process and inside an NVTX range, neither timed nor verified: for ncu, "
+     "nsys, perf",
+     0},
+    {"timeout", KEY_TIMEOUT, "SECONDS", 0, "what a case may take (default 120)", 0},
+    {"min-time", KEY_MIN_TIME, "SECONDS", 0, "of samples a timed case (default 0.2)", 0},
+    {"plots", KEY_PLOTS, NULL, 0, "draw plots in any case", 0},
+    {"no-plots", KEY_NO_PLOTS, NULL, 0, "draw none", 0},
+    {"random-tokens-constants", KEY_CONSTANTS, "Q,K,V", 0,
+     "of the calibration random_tokens: scale = absmax / constant (default 200,200,100)", 0},
+    {"quiet", KEY_QUIET, NULL, 0, "no progress and no table", 0},
+    {"benchmark_FLAG", 0, NULL, OPTION_DOC | OPTION_NO_USAGE,
+     "--benchmark_out=FILE.json, _min_time, _repetitions, _min_warmup_time, _time_unit, _context: as Google "
+     "Benchmark has them",
+     0},
+    {0}};
+
+static double positive(const char *option, const char *arg, struct argp_state *state)
+{
+    char *end;
+    double x = strtod(arg, &end);
+    if (end == arg || *end || !(x > 0) || !isfinite(x))
+        argp_error(state, "%s %s: a number of seconds above 0 would be right", option, arg);
+    return x;
+}
+
+static void constants(const char *arg, struct kvg_run_options *run, struct argp_state *state)
+{
+    char rest;
+    if (sscanf(arg, "%f,%f,%f%c", &run->random_tokens_q, &run->random_tokens_k, &run->random_tokens_v,
+               &rest) != 3 ||
+        !(run->random_tokens_q > 0) || !(run->random_tokens_k > 0) || !(run->random_tokens_v > 0) ||
+        !isfinite(run->random_tokens_q + run->random_tokens_k + run->random_tokens_v))
+        argp_error(state,
+                   "--random-tokens-constants %s: three numbers above 0, as in 200,200,100, would be right",
+                   arg);
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct command *c = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &c->plan;
+        return 0;
+    case KEY_OUT:
+        c->out = arg;
+        return 0;
+    case KEY_RESUME:
+        c->resume = arg;
+        return 0;
+    case KEY_DRY_RUN:
+        c->dry_run = 1;
+        return 0;
+    case KEY_VERIFY_ONLY:
+        c->run.verify_only = 1;
+        return 0;
+    case KEY_PROFILE:
+        c->run.profile = 1;
+        return 0;
+    case KEY_TIMEOUT:
+        c->run.timeout = positive("--timeout", arg, state);
+        return 0;
+    case KEY_MIN_TIME:
+        c->run.min_time = positive("--min-time", arg, state);
+        return 0;
+    case KEY_PLOTS:
+    case KEY_NO_PLOTS:
+        c->plots = key == KEY_PLOTS;
+        return 0;
+    case KEY_CONSTANTS:
+        constants(arg, &c->run, state);
+        return 0;
+    case KEY_QUIET:
+        c->quiet = 1;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "'%s' is not an option; a suite is --suite %s", arg, arg);
+        return 0;
+    case ARGP_KEY_END:
+        if (c->out && c->resume)
+            argp_error(state, "--resume goes on in the file it names; --out does not go with it");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp_child children[] = {{&kvg_plan_argp, 0, "Which cases:", 1}, {0}};
+static const struct argp argp = {
+    options,
+    parse,
+    NULL,
+    "Measure cases: an HDF5 file, a table and plots.\v"
+    "Ctrl-C stops the run and keeps what it has; --resume goes on. Exit code: the "
+    "highest that a row asks for (0 fine, 2 incorrect, 3 trouble), 3 if nothing ran, "
+    "4 usage, 130 interrupted.",
+    children,
+    NULL,
+    NULL};
+
+/* ---- the command line ---- */
+
+/* Parses a command line; --benchmark_* is Google Benchmark's and is taken out before argp sees it. */
+static int parse_command(int argc, char **argv, struct command *c, struct kvg_error *error)
+{
+    char **rest = calloc((size_t)argc + 1, sizeof *rest);
+    int n = 0, flags = 0;
+    memset(c, 0, sizeof *c);
+    c->plots = -1;
+    kvg_run_options_default(&c->run);
+    c->flags = calloc((size_t)argc + 1, sizeof *c->flags);
+    if (!rest || !c->flags) {
+        free(rest);
+        return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory");
+    }
+    for (int i = 0; i < argc; i++) {
+        if (strncmp(argv[i], "--benchmark_", 12) == 0 && strcmp(argv[i], "--benchmark_FLAG") != 0)
+            c->flags[flags++] = argv[i];
+        else
+            rest[n++] = argv[i];
+    }
+    kvg_options_parse(&argp, n, rest, c);
+    free(rest);
+    c->run.plugins = c->plan.n_plugins ? c->plan.plugins : NULL;
+    c->run.benchmark_flags = flags ? c->flags : NULL;
+    return kvg_benchmark_flags(c->run.benchmark_flags, &c->run, &c->benchmark_out, error);
+}
+
+/* Does the command line say which cases? */
+static int names_cases(int argc, char **argv, const struct command *c)
+{
+    const struct kvg_plan_request *r = &c->plan.request;
+    for (int i = 1; i < argc; i++)
+        if (strncmp(argv[i], "--su", 4) == 0)
+            return 1;
+    for (int a = 0; a < KVG_AXIS_COUNT; a++)
+        if (r->axis[a])
+            return 1;
+    return r->case_string || r->filter;
+}
+
+/* ---- a run ---- */
+
+struct tally {
+    int64_t done;    /* rows of this call */
+    int interrupted; /* by a signal */
+};
+
+/* A case that a resumed run does again. */
+static int failed_to_finish(const struct kvg_row *row)
+{
+    return row->status == KVG_TIMEOUT || row->status == KVG_CRASHED || row->status == KVG_OUT_OF_MEMORY;
+}
+
+/* How often a case was tried before, and whether the last try stands. */
+static int64_t attempts_before(const struct kvg_results *earlier, const struct kvg_case *c, int *stands)
+{
+    char id[17];
+    int64_t attempts = 0;
+    *stands = 0;
+    kvg_case_id(c, id);
+    for (int64_t i = 0; i < earlier->count; i++) {
+        if (strcmp(earlier->rows[i].case_id, id) != 0)
+            continue;
+        attempts = earlier->rows[i].attempt > attempts ? earlier->rows[i].attempt : attempts + 1;
+        *stands = !failed_to_finish(&earlier->rows[i]);
+    }
+    return attempts;
+}
+
+/* One case: 0, 1 when interrupted, -1 with the error. */
+static int run_one(struct kvg_worker *worker, struct kvg_run_files *files, const struct kvg_case *c,
+                   int64_t attempt, struct kvg_progress *progress, struct kvg_error *error)
+{
+    struct kvg_row row;
+    if (kvg_row_init(&row))
+        return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory");
+    int result = kvg_worker_run(worker, c, &row, error);
+    if (result == 0) {
+        row.attempt = attempt;
+        if (kvg_journal_write(files->journal, &row, error) ||
+            kvg_run_files_benchmark(files, kvg_worker_report(worker), error))
+            result = -1;
+        kvg_progress_done(progress, row.status != KVG_PASSED && row.status != KVG_SKIPPED);
+    }
+    kvg_row_free(&row);
+    return result;
+}
+
+static int run_cases(const struct command *command, const struct kvg_plan *plan,
+                     const struct kvg_results *earlier, struct kvg_run_files *files, struct tally *tally,
+                     struct kvg_error *error)
+{
+    struct kvg_progress progress;
+    struct kvg_worker *worker = kvg_worker_start(&command->run, error);
+    int failed = worker ? 0 : -1;
+    kvg_progress_begin(&progress, stderr, plan->count, command->quiet);
+    for (int64_t i = 0; i < plan->count && !failed; i++) {
+        char text[KVG_CASE_STRING_MAX];
+        int stands;
+        int64_t attempt = 1 + attempts_before(earlier, &plan->cases[i], &stands);
+        if (stands) {
+            progress.total--;
+            continue;
+        }
+        kvg_case_format(&plan->cases[i], text);
+        kvg_progress_case(&progress, text);
+        failed = run_one(worker, files, &plan->cases[i], attempt, &progress, error);
+        tally->done += failed == 0;
+    }
+    kvg_progress_end(&progress);
+    kvg_worker_stop(worker);
+    tally->interrupted = failed == 1;
+    return failed < 0 ? -1 : 0;
+}
+
+/* ---- what comes out ---- */
+
+/* Rows of cases that were tried again later do not count. */
+static int superseded(const struct kvg_results *results, int64_t i)
+{
+    for (int64_t j = i + 1; j < results->count; j++)
+        if (strcmp(results->rows[i].case_id, results->rows[j].case_id) == 0)
+            return 1;
+    return 0;
+}
+
+static int exit_code(const struct kvg_results *results)
+{
+    int code = KVG_EXIT_OK;
+    int64_t ran = 0;
+    for (int64_t i = 0; i < results->count; i++) {
+        if (superseded(results, i))
+            continue;
+        int asked = kvg_status_exit_code((enum kvg_status)results->rows[i].status);
+        code = asked > code ? asked : code;
+        ran += results->rows[i].status != KVG_SKIPPED;
+    }
+    return ran == 0 && code < KVG_EXIT_TROUBLE ? KVG_EXIT_TROUBLE : code;
+}
+
+static int all_planned_done(const struct kvg_plan *plan, const struct kvg_results *earlier,
+                            const struct tally *tally)
+{
+    int64_t standing = 0;
+    for (int64_t i = 0; i < plan->count; i++) {
+        int stands;
+        attempts_before(earlier, &plan->cases[i], &stands);
+        standing += stands;
+    }
+    return standing + tally->done >= plan->count;
+}
+
+/* Plots; that they failed is said and is no reason to doubt the rows. */
+static void draw(const struct command *command, const char *file)
+{
+    char folder[KVG_PATH_MAX];
+    struct kvg_error error;
+    int wanted = command->plots >= 0 ? command->plots : !command->plan.request.case_string && !command->quiet;
+    if (!wanted)
+        return;
+    kvg_default_plot_dir(folder, sizeof folder);
+    if (kvg_plot_all(file, folder, &error))
+        fprintf(stderr, "kvgauge: no plots: %s\n", error.text);
+    else if (!command->quiet)
+        printf("plots    %s\n", folder);
+}
+
+static void show(const struct command *command, const struct kvg_results *results,
+                 const struct kvg_run_files *files)
+{
+    struct kvg_table_options table = {.path = files->h5, .all = 0, .colour = -1};
+    if (command->quiet)
+        return;
+    if (command->plan.request.case_string)
+        kvg_row_report(stdout, &results->rows[results->count - 1]);
+    else
+        kvg_table_print(stdout, results, &table);
+    printf("\nresults  %s\n", files->h5);
+    printf("journal  %s\n", files->journal_path);
+    if (command->benchmark_out)
+        printf("benchmark  %s\n", command->benchmark_out);
+    fflush(stdout);
+}
+
+static int add_roofs(struct kvg_facts *machine)
+{
+    struct kvg_roofs roofs;
+    int64_t threads = kvg_cpus_allowed();
+    kvg_measure_roofs(threads, &roofs);
+    return kvg_facts_set_number(machine, "roof_threads", (double)threads) ||
+           kvg_facts_set_number(machine, "read_roof", roofs.read) ||
+           kvg_facts_set_number(machine, "copy_roof", roofs.copy) ||
+           kvg_facts_set_number(machine, "cache_roof", roofs.cache) ||
+           kvg_facts_set_number(machine, "flop_roof", roofs.flops) ||
+           kvg_facts_set_text(machine, "roof_isa", kvg_roof_isa());
+}
+
+/* Name the files and open the journal, of a new run or of an earlier one. */
+static int open_files(const struct command *command, int argc, char **argv, const struct kvg_plan *plan,
+                      struct kvg_run_files *files, struct kvg_results *earlier, struct kvg_error *error)
+{
+    struct kvg_facts run = {0}, machine = {0};
+    memset(files, 0, sizeof *files);
+    files->benchmark_path = command->benchmark_out;
+    if (kvg_run_files_name(files, command->resume ? command->resume : command->out, plan->name, error))
+        return -1;
+    if (command->resume)
+        return kvg_run_files_resume(files, earlier, error);
+    int64_t bytes = (INT64_C(1) << 20) + plan->count * 8192;
+    int failed = 0;
+    if (kvg_run_facts(&run, argc, argv, plan->name, plan->cases[0].seed) || kvg_machine_facts(&machine) ||
+        add_roofs(&machine))
+        failed = kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory");
+    if (!failed)
+        failed = kvg_run_files_create(files, &run, &machine, bytes, error);
+    kvg_facts_free(&run);
+    kvg_facts_free(&machine);
+    return failed;
+}
+
+/* From now on SIGINT, SIGTERM and SIGHUP wait until the result file is written. */
+static void hold_signals(sigset_t *old)
+{
+    sigset_t ours;
+    sigemptyset(&ours);
+    sigaddset(&ours, SIGINT);
+    sigaddset(&ours, SIGTERM);
+    sigaddset(&ours, SIGHUP);
+    sigprocmask(SIG_BLOCK, &ours, old);
+}
+
+static void release_signals(const sigset_t *old)
+{
+    sigset_t ours;
+    struct timespec now = {0, 0};
+    sigemptyset(&ours);
+    sigaddset(&ours, SIGINT);
+    sigaddset(&ours, SIGTERM);
+    sigaddset(&ours, SIGHUP);
+    while (sigtimedwait(&ours, NULL, &now) > 0)
+        ;
+    sigprocmask(SIG_SETMASK, old, NULL);
+}
+
+static int run_plan(const struct command *command, int argc, char **argv, const struct kvg_plan *plan)
+{
+    struct kvg_run_files files;
+    struct kvg_results earlier = {0}, results = {0};
+    struct kvg_error error, file_error;
+    struct tally tally = {0};
+    sigset_t old;
+    if (open_files(command, argc, argv, plan, &files, &earlier, &error))
+        return kvg_report_error(&error);
+    hold_signals(&old);
+    int failed = run_cases(command, plan, &earlier, &files, &tally, &error);
+    int complete = !failed && !tally.interrupted && all_planned_done(plan, &earlier, &tally);
+    int code = KVG_EXIT_OK;
+    if (failed)
+        code = kvg_report_error(&error);
+    int lost = kvg_run_files_finish(&files, complete, &results, &file_error);
+    release_signals(&old);
+    if (lost) {
+        code = kvg_report_error(&file_error);
+        fprintf(stderr, "kvgauge: the rows are safe in %s; `kvgauge run --resume %s` builds the rest\n",
+                files.journal_path, files.journal_path);
+    } else if (results.count > 0) {
+        show(command, &results, &files);
+        if (!tally.interrupted)
+            draw(command, files.h5);
+    }
+    if (tally.interrupted) {
+        fprintf(stderr, "kvgauge: interrupted after %lld of %lld cases; `kvgauge run --resume %s` goes on\n",
+                (long long)results.count, (long long)plan->count, files.journal_path);
+        code = KVG_EXIT_INTERRUPTED;
+    } else if (!lost) {
+        int asked = exit_code(&results);
+        code = asked > code ? asked : code;
+    }
+    kvg_results_free(&earlier);
+    kvg_results_free(&results);
+    return code;
+}
+
+/* ---- the other ways to run ---- */
+
+static int dry_run(const struct kvg_plan *plan)
+{
+    for (int64_t i = 0; i < plan->count; i++) {
+        char text[KVG_CASE_STRING_MAX];
+        kvg_case_format(&plan->cases[i], text);
+        puts(text);
+    }
+    fprintf(stderr, "%lld cases would run\n", (long long)plan->count);
+    return KVG_EXIT_OK;
+}
+
+/* In this process, so that a profiler needs to follow no child. */
+static int profile(const struct command *command, const struct kvg_plan *plan)
+{
+    struct kvg_session *session = kvg_session_new();
+    int64_t ran = 0;
+    for (int64_t i = 0; session && i < plan->count; i++) {
+        struct kvg_row row;
+        if (kvg_row_init(&row))
+            break;
+        kvg_execute_in(session, &plan->cases[i], &command->run, &row, NULL);
+        int profiled = row.status == KVG_SKIPPED && strncmp(row.reason, "profiled", 8) == 0;
+        ran += profiled;
+        printf("%-10s %s%s%s\n", profiled ? "profiled" : kvg_status_name((enum kvg_status)row.status),
+               row.case_string, profiled ? "" : ": ", profiled ? "" : row.reason);
+        kvg_row_free(&row);
+    }
+    kvg_session_free(session);
+    return ran > 0 ? KVG_EXIT_OK : KVG_EXIT_TROUBLE;
+}
+
+/* --resume without cases: those of the recorded command line. What it allocates lives as long as the process.
+ */
+static int recall_command(struct command *command, struct kvg_error *error)
+{
+    struct kvg_run_files files = {0};
+    struct kvg_results header = {0};
+    struct command recorded;
+    int argc = 0;
+    if (kvg_run_files_name(&files, command->resume, "", error) ||
+        kvg_journal_read(files.journal_path, &header, error))
+        return -1;
+    const struct kvg_fact *fact = kvg_facts_find(&header.run, "argv");
+    char **argv = fact && fact->text ? kvg_argv_unquote(fact->text, &argc) : NULL;
+    kvg_results_free(&header);
+    if (!argv || argc < 2)
+        return kvg_fail(error, KVG_EXIT_USAGE,
+                        "%s: does not say which cases it wanted; --suite or axes would help",
+                        files.journal_path);
+    /* "kvgauge run ...": the options start behind the second word */
+    if (parse_command(argc - 1, argv + 1, &recorded, error))
+        return -1;
+    recorded.resume = command->resume;
+    recorded.out = NULL;
+    recorded.dry_run = command->dry_run;
+    recorded.quiet = command->quiet;
+    recorded.plots = command->plots >= 0 ? command->plots : recorded.plots;
+    free(command->flags);
+    *command = recorded;
+    if (command->run.plugins)
+        command->run.plugins = command->plan.plugins; /* it pointed into `recorded` */
+    return 0;
+}
+
+int kvg_cmd_run(int argc, char **argv)
+{
+    struct command command;
+    struct kvg_plan plan;
+    struct kvg_error error;
+    if (parse_command(argc, argv, &command, &error))
+        return kvg_report_error(&error);
+    if (command.resume && !names_cases(argc, argv, &command) && recall_command(&command, &error))
+        return kvg_report_error(&error);
+    if (kvg_plan_options_make(&command.plan, &plan, &error))
+        return kvg_report_error(&error);
+    int code;
+    if (command.dry_run)
+        code = dry_run(&plan);
+    else if (command.run.profile)
+        code = profile(&command, &plan);
+    else
+        code = run_plan(&command, argc, argv, &plan);
+    kvg_plan_free(&plan);
+    free(command.flags);
+    return code;
+}

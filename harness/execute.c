@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * execute.c: one case, from its name to its row: has it a meaning, is there a kernel, does the kernel take
+ * it, prepare, and then what its phase asks for (execute_attention.c, execute_store.c).
+ */
+#include "execute.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "../kernels/registry.h"
+#include "account.h"
+
+int kvg_verdict(struct kvg_execution *x, enum kvg_status status, const char *format, ...)
+{
+    char reason[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(reason, sizeof reason, format, args);
+    va_end(args);
+    x->row->status = status;
+    kvg_row_set_string(&x->row->reason, reason);
+    return -1;
+}
+
+void kvg_remark(struct kvg_execution *x, const char *format, ...)
+{
+    char remark[512], reason[2048];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(remark, sizeof remark, format, args);
+    va_end(args);
+    snprintf(reason, sizeof reason, "%s%s%s", x->row->reason, x->row->reason[0] ? "; " : "", remark);
+    kvg_row_set_string(&x->row->reason, reason);
+}
+
+int kvg_verdict_of_error(struct kvg_execution *x, const struct kvg_error *error)
+{
+    enum kvg_status status = error->exit_code == KVG_EXIT_USAGE       ? KVG_INVALID
+                             : error->exit_code == KVG_EXIT_INCORRECT ? KVG_INCORRECT
+                                                                      : KVG_OUT_OF_MEMORY;
+    return kvg_verdict(x, status, "%s", error->text);
+}
+
+int kvg_verdict_of_call(struct kvg_execution *x, const char *what, int code)
+{
+    static const char *const names[] = {"KVG_OK", "KVG_EINVAL", "KVG_EUNSUPPORTED", "KVG_ENOMEM",
+                                        "KVG_EDEVICE"};
+    const char *name = code <= 0 && code >= -4 ? names[-code] : "no KVG_E* code";
+    if (code == KVG_ENOMEM)
+        return kvg_verdict(x, KVG_OUT_OF_MEMORY, "%s returned %s (%d)", what, name, code);
+    return kvg_verdict(x, KVG_INCORRECT, "%s returned %s (%d), although the kernel says it supports the case",
+                       what, name, code);
+}
+
+void kvg_poison(void *data, int64_t bytes)
+{
+    if (bytes > 0)
+        memset(data, 0xff, (size_t)bytes);
+}
+
+int kvg_check_memory(struct kvg_execution *x)
+{
+    struct kvg_error error;
+    if (kvg_guard_check(x->guards, &error) == 0 && kvg_prepared_check(&x->prepared, &error) == 0)
+        return 0;
+    x->session->tainted = 1; /* what else it wrote to nobody knows */
+    return kvg_verdict(x, KVG_INCORRECT, "%s", error.text);
+}
+
+struct kvg_session *kvg_session_new(void)
+{
+    struct kvg_session *session = calloc(1, sizeof *session);
+    if (!session)
+        return NULL;
+    session->meter = kvg_meter_new();
+    if (!session->meter) {
+        free(session);
+        return NULL;
+    }
+    return session;
+}
+
+void kvg_session_free(struct kvg_session *session)
+{
+    if (!session)
+        return;
+    kvg_meter_free(session->meter);
+    free(session);
+}
+
+int kvg_session_tainted(const struct kvg_session *session)
+{
+    return session->tainted;
+}
+
+/* Is there anything to run? -1 with the verdict if not. */
+static int find_kernel(struct kvg_execution *x)
+{
+    char why[512] = "";
+    struct kvg_problem problem;
+    if (kvg_case_without_meaning(x->c, why, sizeof why))
+        return kvg_verdict(x, KVG_SKIPPED, "%s", why);
+    x->kernel = kvg_registry_find(x->c->kernel);
+    if (!x->kernel)
+        return kvg_verdict(x, KVG_SKIPPED, "there is no kernel '%s'", x->c->kernel);
+    if (x->kernel->device != KVG_DEVICE_CPU)
+        return kvg_verdict(x, KVG_SKIPPED, "this build runs no kernels of device %d", (int)x->kernel->device);
+    kvg_case_problem(x->c, &problem);
+    int is_store = x->c->phase == KVG_PHASE_STORE;
+    if (is_store ? !x->kernel->store : !x->kernel->attention)
+        return kvg_verdict(x, KVG_SKIPPED, "kernel %s has no %s", x->kernel->name,
+                           is_store ? "store" : "attention");
+    if (!x->kernel->supports(&problem, why, sizeof why))
+        return kvg_verdict(x, KVG_SKIPPED, "%s", why[0] ? why : "the kernel does not support the case");
+    return 0;
+}
+
+static void scale_range(const float *scale, int64_t count, double *low, double *high)
+{
+    *low = INFINITY;
+    *high = -INFINITY;
+    for (int64_t i = 0; i < count; i++) {
+        *low = fmin(*low, (double)scale[i]);
+        *high = fmax(*high, (double)scale[i]);
+    }
+}
+
+static void describe_scales(struct kvg_execution *x)
+{
+    const struct kvg_prepared *p = &x->prepared;
+    struct kvg_row *row = x->row;
+    int64_t count = p->scale_stride ? p->problem.kv_heads : 1;
+    if (p->q_scale)
+        scale_range(p->q_scale, count, &row->q_scale_min, &row->q_scale_max);
+    if (p->k_scale)
+        scale_range(p->k_scale, count, &row->k_scale_min, &row->k_scale_max);
+    if (p->v_scale)
+        scale_range(p->v_scale, count, &row->v_scale_min, &row->v_scale_max);
+    row->k_saturated = p->k_saturated;
+    row->v_saturated = p->v_saturated;
+    row->k_flushed = p->k_flushed;
+    row->v_flushed = p->v_flushed;
+}
+
+static int64_t peak_resident_bytes(void)
+{
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) ? -1 : (int64_t)usage.ru_maxrss * 1024;
+}
+
+static int make_workspace(struct kvg_execution *x)
+{
+    struct kvg_error error;
+    x->workspace_bytes = x->kernel->workspace_bytes ? x->kernel->workspace_bytes(&x->prepared.problem) : 0;
+    if (x->workspace_bytes < 0)
+        return kvg_verdict(x, KVG_INCORRECT, "workspace_bytes returned %lld", (long long)x->workspace_bytes);
+    x->guards = kvg_guard_create();
+    if (!x->guards)
+        return kvg_verdict(x, KVG_OUT_OF_MEMORY, "no memory for the outputs");
+    x->workspace = kvg_guard_alloc(x->guards, "workspace", x->workspace_bytes, &error);
+    return x->workspace ? 0 : kvg_verdict_of_error(x, &error);
+}
+
+static void execute_prepared(struct kvg_execution *x)
+{
+    describe_scales(x);
+    kvg_count_work(x);
+    if (make_workspace(x))
+        return;
+    kvg_account(&x->prepared, x->workspace_bytes, x->row);
+    if (x->c->phase == KVG_PHASE_STORE)
+        kvg_execute_store(x);
+    else
+        kvg_execute_attention(x);
+    kvg_rate(x);
+}
+
+void kvg_execute_in(struct kvg_session *session, const struct kvg_case *c,
+                    const struct kvg_run_options *options, struct kvg_row *row, char **report)
+{
+    struct kvg_execution x = {.session = session, .c = c, .options = options, .row = row, .report = report};
+    struct kvg_prepare_options constants = {options->random_tokens_q, options->random_tokens_k,
+                                            options->random_tokens_v};
+    struct kvg_error error;
+    char started[KVG_UTC_MAX];
+    if (report)
+        *report = NULL;
+    kvg_utc_now(started);
+    kvg_row_set_string(&row->started_utc, started);
+    row->attempt = 1;
+    row->status = KVG_PASSED;
+    x.timed = c->cache_state != KVG_STATE_NONE && !options->verify_only && !options->profile;
+    if (kvg_case_to_row(c, row))
+        kvg_verdict(&x, KVG_OUT_OF_MEMORY, "no memory for the row");
+    else if (find_kernel(&x) == 0) {
+        if (kvg_prepare(c, &constants, &x.prepared, &error)) {
+            kvg_verdict_of_error(&x, &error);
+        } else {
+            execute_prepared(&x);
+            kvg_prepared_free(&x.prepared);
+        }
+    }
+    kvg_guard_free(x.guards);
+    row->peak_resident_bytes = peak_resident_bytes();
+}
+
+void kvg_execute(const struct kvg_case *c, const struct kvg_run_options *options, struct kvg_row *row)
+{
+    struct kvg_session *session = kvg_session_new();
+    if (session) {
+        kvg_execute_in(session, c, options, row, NULL);
+        kvg_session_free(session);
+        return;
+    }
+    kvg_case_to_row(c, row);
+    row->status = KVG_OUT_OF_MEMORY;
+    kvg_row_set_string(&row->reason, "no memory for the buffers of the measurement");
+}

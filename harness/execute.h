@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * execute.h: the parts of one case's execution. Private to harness/execute*.c.
+ */
+#ifndef KVG_HARNESS_EXECUTE_H
+#define KVG_HARNESS_EXECUTE_H
+
+#include "../kernels/kernel.h"
+#include "guard.h"
+#include "measure.h"
+#include "prepare.h"
+#include "run.h"
+#include "verify.h"
+
+struct kvg_session {
+    struct kvg_meter *meter;
+    int tainted;
+};
+
+/* One case under way. */
+struct kvg_execution {
+    struct kvg_session *session;
+    const struct kvg_case *c;
+    const struct kvg_run_options *options;
+    const struct kvg_kernel *kernel;
+    struct kvg_row *row;
+    char **report; /* Google Benchmark's JSON, or NULL */
+    struct kvg_prepared prepared;
+    struct kvg_guard_list *guards; /* outputs and workspace */
+    void *workspace;
+    int64_t workspace_bytes;
+    int timed; /* the case asks for times */
+};
+
+/* The verdict so far, with its reason (copied). Always returns -1, so that a caller can return it. */
+int kvg_verdict(struct kvg_execution *x, enum kvg_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Adds a remark to the reason without touching the status. */
+void kvg_remark(struct kvg_execution *x, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Verdict for an error of prepare, expect or compare, by its exit code. */
+int kvg_verdict_of_error(struct kvg_execution *x, const struct kvg_error *error);
+/* Verdict for a kernel's return value that is not 0. `what` is the entry point. */
+int kvg_verdict_of_call(struct kvg_execution *x, const char *what, int code);
+
+/* Outputs, workspace and inputs after calls: nothing written outside, no input changed. Else the row is
+ * incorrect, the session tainted, and -1 comes back. */
+int kvg_check_memory(struct kvg_execution *x);
+/* NaN in every format that a kernel may write: all bits set. */
+void kvg_poison(void *data, int64_t bytes);
+
+/* The three that execute a case once it is prepared. */
+void kvg_execute_attention(struct kvg_execution *x);
+void kvg_execute_store(struct kvg_execution *x);
+
+/* The least work of the case, in row->bytes_moved and row->flops. */
+void kvg_count_work(struct kvg_execution *x);
+/* Takes the samples of m (its budget, flags and report are filled in here) and fills the time columns. -1
+ * with the verdict when a call failed. */
+int kvg_time(struct kvg_execution *x, struct kvg_measurement *m);
+/* A few samples of something timed apart: the median, or NaN. */
+double kvg_time_apart(struct kvg_execution *x, int (*call)(void *), void *context);
+/* Rates, roofs and shares of them; the row may become suspect. Throughput stays blank unless it is passed. */
+void kvg_rate(struct kvg_execution *x);
+
+/* Quantises Q with the store kernel that belongs to this one: bit-exact or the row is incorrect; timed apart.
+ */
+void kvg_quantize_q(struct kvg_execution *x);
+
+#endif

@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * execute_attention.c: a case of attention. Right once, right twice with the same bits, right while timed,
+ * right after that, and right again once Q, K and V have changed: a number is only worth having from a kernel
+ * that is all of these.
+ */
+#include <math.h>
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "execute.h"
+#include "nvtx.h"
+
+/* The buffers of one attention case. */
+struct attention {
+    struct kvg_execution *x;
+    struct kvg_attention_args args;
+    uint16_t *out;
+    float *lse;
+    int64_t out_bytes, lse_bytes;
+    struct kvg_arithmetic arithmetic;
+    struct kvg_expectation *expectation;
+    uint64_t out_hash, lse_hash; /* of the verified output */
+    int check_each;              /* hash and poison the output around each timed call */
+};
+
+static int allocate(struct attention *a)
+{
+    struct kvg_execution *x = a->x;
+    const struct kvg_prepared *p = &x->prepared;
+    struct kvg_error error;
+    a->out_bytes = p->total_q * p->problem.q_heads * p->problem.head_dim * (int64_t)sizeof *a->out;
+    a->lse_bytes = p->total_q * p->problem.q_heads * (int64_t)sizeof *a->lse;
+    a->out = kvg_guard_alloc(x->guards, "out", a->out_bytes, &error);
+    a->lse = a->out ? kvg_guard_alloc(x->guards, "lse", a->lse_bytes, &error) : NULL;
+    return a->lse ? 0 : kvg_verdict_of_error(x, &error);
+}
+
+static void fill_args(struct attention *a)
+{
+    struct kvg_execution *x = a->x;
+    struct kvg_prepared *p = &x->prepared;
+    int64_t dim = p->problem.head_dim, heads = p->problem.q_heads;
+    int quantised = p->problem.kv_dtype != KVG_BF16;
+    a->args = (struct kvg_attention_args){
+        .problem = &p->problem,
+        .q = p->q8 ? (const void *)p->q8 : (const void *)p->q,
+        .q_stride_token = heads * dim,
+        .q_stride_head = dim,
+        .num_blocks = p->num_blocks,
+        .block_table = p->block_table,
+        .block_table_stride = p->block_table_stride,
+        .seq_lens = p->seq_lens,
+        .cu_q_lens = p->cu_q_lens,
+        .scales = {p->q8 ? p->q_scale : NULL, quantised ? p->k_scale : NULL, quantised ? p->v_scale : NULL,
+                   p->scale_stride},
+        .softmax_scale = p->softmax_scale,
+        .out = a->out,
+        .out_stride_token = heads * dim,
+        .out_stride_head = dim,
+        .lse = a->lse,
+        .lse_stride_token = heads,
+        .workspace = x->workspace,
+        .workspace_bytes = x->workspace_bytes,
+    };
+    struct kvg_pages k = {p->k_cache, p->k_pages.stride_block, p->k_pages.stride_slot,
+                          p->k_pages.stride_head};
+    struct kvg_pages v = {p->v_cache, p->v_pages.stride_block, p->v_pages.stride_slot,
+                          p->v_pages.stride_head};
+    a->args.k_cache = k;
+    a->args.v_cache = v;
+}
+
+static void poison_outputs(struct attention *a)
+{
+    kvg_poison(a->out, a->out_bytes);
+    kvg_poison(a->lse, a->lse_bytes);
+}
+
+/* Planning and attention on poisoned outputs and workspace, then a look at the memory. */
+static int run_once(struct attention *a)
+{
+    struct kvg_execution *x = a->x;
+    poison_outputs(a);
+    kvg_poison(x->workspace, x->workspace_bytes);
+    if (x->kernel->prepare) {
+        int code = x->kernel->prepare(&a->args);
+        if (code)
+            return kvg_verdict_of_call(x, "prepare", code);
+    }
+    int code = x->kernel->attention(&a->args);
+    if (code)
+        return kvg_verdict_of_call(x, "attention", code);
+    return kvg_check_memory(x);
+}
+
+/* Fills the error columns and the status. 0 when the row may go on: passed, or mistrusted. */
+static int compare(struct attention *a)
+{
+    struct kvg_execution *x = a->x;
+    struct kvg_error error;
+    if (kvg_compare_attention(a->expectation, a->out, a->lse, x->row, &error))
+        return kvg_verdict_of_error(x, &error);
+    return x->row->status == KVG_PASSED || x->row->status == KVG_MISTRUSTED ? 0 : -1;
+}
+
+/* The same inputs a second time: the same bits, or at least right again where the kernel declares no more. */
+static int run_twice(struct attention *a)
+{
+    uint64_t out_hash = kvg_hash_bytes(a->out, a->out_bytes), lse_hash = kvg_hash_bytes(a->lse, a->lse_bytes);
+    if (run_once(a))
+        return -1;
+    a->out_hash = kvg_hash_bytes(a->out, a->out_bytes);
+    a->lse_hash = kvg_hash_bytes(a->lse, a->lse_bytes);
+    if (!a->arithmetic.deterministic)
+        return compare(a);
+    if (a->out_hash != out_hash || a->lse_hash != lse_hash)
+        return kvg_verdict(
+            a->x, KVG_INCORRECT,
+            "two runs on the same inputs differ in %s, although the kernel declares that it is "
+            "deterministic",
+            a->out_hash != out_hash ? "out" : "lse");
+    return 0;
+}
+
+/* ---- timing ---- */
+
+static int timed_call(void *context)
+{
+    struct attention *a = context;
+    return a->x->kernel->attention(&a->args);
+}
+
+static int timed_prepare(void *context)
+{
+    struct attention *a = context;
+    return a->x->kernel->prepare(&a->args);
+}
+
+/* A sleeping OpenMP team takes long to wake; in an engine it would be awake. */
+static void wake_team(int64_t threads)
+{
+    if (threads > 1) {
+#pragma omp parallel num_threads((int)threads)
+        {
+#pragma omp barrier
+        }
+    }
+}
+
+static void before_hot(void *context)
+{
+    struct attention *a = context;
+    if (a->check_each)
+        poison_outputs(a);
+    wake_team(a->x->prepared.problem.threads);
+}
+
+static void before_cold(void *context)
+{
+    struct attention *a = context;
+    const struct kvg_prepared *p = &a->x->prepared;
+    int64_t cache = p->cache_elements * kvg_dtype_bytes(p->problem.kv_dtype);
+    poison_outputs(a);
+    kvg_evict_range(p->k_cache, cache);
+    kvg_evict_range(p->v_cache, cache);
+    kvg_evict_range(a->args.q, p->total_q * p->problem.q_heads * p->problem.head_dim * (p->q8 ? 1 : 2));
+    kvg_evict_range(p->block_table, p->problem.batch * p->block_table_stride * (int64_t)sizeof(int32_t));
+    kvg_evict_range(a->out, a->out_bytes);
+    kvg_evict_range(a->lse, a->lse_bytes);
+    kvg_evict_range(a->x->workspace, a->x->workspace_bytes);
+    kvg_meter_sweep(a->x->session->meter);
+    wake_team(p->problem.threads);
+}
+
+/* Is the output of the timed call the one that was verified? */
+static int same_output(void *context)
+{
+    struct attention *a = context;
+    return kvg_hash_bytes(a->out, a->out_bytes) != a->out_hash ||
+           kvg_hash_bytes(a->lse, a->lse_bytes) != a->lse_hash;
+}
+
+static int time_calls(struct attention *a)
+{
+    struct kvg_execution *x = a->x;
+    int cold = x->c->cache_state == KVG_STATE_COLD;
+    /* Looking at a large output between hot calls would push K and V out of the cache. */
+    a->check_each = cold || a->out_bytes * 8 <= kvg_l2_bytes();
+    struct kvg_measurement m = {
+        .call = timed_call,
+        .evict = cold ? before_cold : before_hot,
+        .after = a->check_each && a->arithmetic.deterministic ? same_output : NULL,
+        .batch = !cold,
+        .context = a,
+    };
+    if (!cold)
+        poison_outputs(a);
+    if (x->kernel->prepare)
+        x->row->time_prepare = kvg_time_apart(x, timed_prepare, a);
+    if (kvg_time(x, &m))
+        return -1;
+    /* The last output, whole: the rounding of a kernel that is not deterministic has no hash. */
+    if (a->arithmetic.deterministic && same_output(a))
+        return kvg_verdict(x, KVG_INCORRECT, "the output of a timed call differs from the verified one");
+    if (!a->arithmetic.deterministic && compare(a))
+        return -1;
+    return kvg_check_memory(x);
+}
+
+/* ---- changed inputs ---- */
+
+enum { RENEWED_ROWS = 64 };
+
+/* Other values in the same buffers: the output must follow. Checked on few rows. */
+static int run_renewed(struct attention *a)
+{
+    struct kvg_execution *x = a->x;
+    struct kvg_row other;
+    struct kvg_error error;
+    struct kvg_expectation *expectation = NULL;
+    if (kvg_prepared_renew(&x->prepared, x->c->seed + 1000003, &error))
+        return kvg_verdict_of_error(x, &error);
+    if (kvg_expect(&x->prepared, x->kernel, RENEWED_ROWS, &expectation, &error))
+        return kvg_verdict_of_error(x, &error);
+    int failed = run_once(a);
+    if (!failed && kvg_row_init(&other))
+        failed = kvg_verdict(x, KVG_OUT_OF_MEMORY, "no memory for a row");
+    if (!failed) {
+        if (kvg_compare_attention(expectation, a->out, a->lse, &other, &error))
+            failed = kvg_verdict_of_error(x, &error);
+        else if (other.status == KVG_INCORRECT)
+            failed = kvg_verdict(x, KVG_INCORRECT, "after its inputs changed in place: %s", other.reason);
+        kvg_row_free(&other);
+    }
+    kvg_expectation_free(expectation);
+    return failed;
+}
+
+static void profile(struct attention *a)
+{
+    char name[KVG_CASE_STRING_MAX];
+    kvg_case_format(a->x->c, name);
+    kvg_nvtx_push(name);
+    int failed = run_once(a);
+    kvg_nvtx_pop();
+    if (!failed)
+        kvg_verdict(a->x, KVG_SKIPPED, "profiled: run once, neither verified nor timed");
+}
+
+static void verify_and_time(struct attention *a)
+{
+    struct kvg_execution *x = a->x;
+    struct kvg_error error;
+    if (kvg_expect(&x->prepared, x->kernel, x->options->verify_rows, &a->expectation, &error)) {
+        kvg_verdict_of_error(x, &error);
+        return;
+    }
+    if (run_once(a) || compare(a) || run_twice(a))
+        return;
+    if (x->timed && x->row->status == KVG_PASSED && time_calls(a))
+        return;
+    if (x->prepared.q8)
+        kvg_quantize_q(x);
+    if (x->row->status == KVG_PASSED || x->row->status == KVG_MISTRUSTED)
+        run_renewed(a);
+}
+
+void kvg_execute_attention(struct kvg_execution *x)
+{
+    struct attention a = {.x = x};
+    if (allocate(&a))
+        return;
+    fill_args(&a);
+    if (!x->kernel->arithmetic) {
+        kvg_verdict(x, KVG_INCORRECT, "kernel %s declares no arithmetic: there is nothing to hold it to",
+                    x->kernel->name);
+        return;
+    }
+    x->kernel->arithmetic(&x->prepared.problem, x->prepared.problem.max_seq_len, &a.arithmetic);
+    if (x->options->profile)
+        profile(&a);
+    else
+        verify_and_time(&a);
+    kvg_expectation_free(a.expectation);
+}

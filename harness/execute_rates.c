@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * execute_rates.c: from samples to times, rates, and what they are worth against the roofs.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "execute.h"
+#include "nvtx.h"
+
+void kvg_count_work(struct kvg_execution *x)
+{
+    const struct kvg_prepared *p = &x->prepared;
+    if (x->c->phase != KVG_PHASE_STORE) {
+        x->row->bytes_moved = kvg_visible_kv_bytes(p);
+        x->row->flops = kvg_visible_flops(p);
+        return;
+    }
+    int64_t tokens = 0;
+    for (int64_t i = 0; i < p->store_tokens; i++)
+        tokens += p->slot_mapping[i] >= 0;
+    int64_t element = kvg_dtype_bytes(p->problem.q_dtype) + kvg_dtype_bytes(p->problem.kv_dtype);
+    x->row->bytes_moved = 2 * tokens * p->problem.kv_heads * p->problem.head_dim * element;
+}
+
+static int keep_samples(struct kvg_row *row, const double *samples, int64_t n)
+{
+    row->time_samples = calloc((size_t)n, sizeof *row->time_samples);
+    if (!row->time_samples)
+        return -1;
+    for (int64_t i = 0; i < n; i++)
+        row->time_samples[i] = (float)samples[i];
+    row->n_samples_kept = n;
+    return 0;
+}
+
+static double larger(double a, double b)
+{
+    return fmax(a, b); /* of a NaN and a number, the number */
+}
+
+/* The roofs next to the case; measured again, the higher of both counts. */
+static void take_roofs(struct kvg_execution *x, int again)
+{
+    struct kvg_row *row = x->row;
+    int64_t threads = x->prepared.problem.threads;
+    if (again)
+        kvg_meter_forget(x->session->meter);
+    const struct kvg_roofs *roofs = kvg_meter_roofs(x->session->meter, threads);
+    row->read_roof = larger(row->read_roof, roofs->read);
+    row->copy_roof = larger(row->copy_roof, roofs->copy);
+    row->cache_roof = larger(row->cache_roof, roofs->cache);
+    row->flop_roof = larger(row->flop_roof, roofs->flops);
+    if (x->c->phase != KVG_PHASE_STORE)
+        row->gather_roof = larger(row->gather_roof, kvg_measure_gather_roof(&x->prepared, threads));
+}
+
+int kvg_time(struct kvg_execution *x, struct kvg_measurement *m)
+{
+    char name[KVG_CASE_STRING_MAX], method[256];
+    double samples[KVG_MAX_SAMPLES];
+    struct kvg_summary summary;
+    struct kvg_error error;
+    int64_t n = 0;
+    kvg_case_format(x->c, name);
+    m->name = name;
+    m->min_time = x->options->min_time;
+    m->max_samples = x->options->max_samples < KVG_MAX_SAMPLES ? x->options->max_samples : KVG_MAX_SAMPLES;
+    m->min_samples = x->options->min_samples < m->max_samples ? x->options->min_samples : m->max_samples;
+    m->flags = x->options->benchmark_flags;
+    m->report = x->report;
+    kvg_nvtx_push(name);
+    int failed = kvg_measure_described(m, samples, &n, method, sizeof method, &error);
+    kvg_nvtx_pop();
+    if (failed)
+        return kvg_verdict(x, KVG_INCORRECT, "while timed: %s", error.text);
+    kvg_summarise(samples, n, &summary);
+    x->row->time_median = summary.median;
+    x->row->time_min = summary.min;
+    x->row->time_q1 = summary.q1;
+    x->row->time_q3 = summary.q3;
+    x->row->time_mad = summary.mad;
+    x->row->n_samples = n;
+    kvg_row_set_string(&x->row->timing_method, method);
+    if (keep_samples(x->row, samples, n))
+        return kvg_verdict(x, KVG_OUT_OF_MEMORY, "no memory for %lld samples", (long long)n);
+    if (x->options->measure_roofs)
+        take_roofs(x, 0);
+    return 0;
+}
+
+double kvg_time_apart(struct kvg_execution *x, int (*call)(void *), void *context)
+{
+    double samples[KVG_MAX_SAMPLES];
+    struct kvg_summary summary;
+    int64_t n = 0;
+    struct kvg_measurement m = {.name = "apart",
+                                .call = call,
+                                .context = context,
+                                .batch = 1,
+                                .min_time = x->options->min_time / 20,
+                                .min_samples = 5,
+                                .max_samples = KVG_MAX_SAMPLES};
+    if (kvg_measure(&m, samples, &n, NULL))
+        return NAN;
+    kvg_summarise(samples, n, &summary);
+    return summary.median;
+}
+
+static int fits_cache(const struct kvg_row *row)
+{
+    return row->bytes_moved <= kvg_llc_bytes();
+}
+
+/* The highest rate at which the bytes of the case can come: beyond it a result is no result. A hot case that
+ * fits the cache is held against the cache; a cold one, or one that is larger, against the memory. */
+static double highest_byte_roof(const struct kvg_execution *x)
+{
+    const struct kvg_row *row = x->row;
+    if (x->c->cache_state == KVG_STATE_HOT)
+        return larger(row->cache_roof, larger(row->read_roof, row->gather_roof));
+    if (x->c->phase == KVG_PHASE_STORE)
+        return larger(row->read_roof, row->copy_roof);
+    return larger(row->read_roof, row->gather_roof);
+}
+
+/* A bf16 dot product does twice the work of an FP32 FMA of the same width. */
+static double highest_flop_roof(const struct kvg_row *row)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512bf16"))
+        return 2 * row->flop_roof;
+#endif
+    return row->flop_roof;
+}
+
+/* How far beyond what the machine can do the median is: above 1 is impossible, NaN unknown. */
+static double excess(const struct kvg_execution *x, const char **which)
+{
+    const struct kvg_row *row = x->row;
+    double bytes = (double)row->bytes_moved / row->time_median / highest_byte_roof(x);
+    double flops = row->flops > 0 ? (double)row->flops / row->time_median / highest_flop_roof(row) : NAN;
+    *which = bytes >= flops || isnan(flops) ? "bytes" : "flops";
+    return larger(bytes, flops);
+}
+
+#define SUSPECT_ABOVE 1.05
+enum { ROOF_TRIES = 3 };
+
+/* A machine with neighbours may have been slower while the roofs were measured: only what stays beyond roofs
+ * measured again is suspect. */
+static void judge_speed(struct kvg_execution *x)
+{
+    const char *which = "";
+    double ratio = excess(x, &which);
+    for (int i = 1; i < ROOF_TRIES && ratio > SUSPECT_ABOVE; i++) {
+        take_roofs(x, 1);
+        ratio = excess(x, &which);
+    }
+    if (ratio > SUSPECT_ABOVE)
+        kvg_verdict(x, KVG_SUSPECT,
+                    "%.2f times the highest roof for %s measured next to it: faster than the machine can be",
+                    ratio, which);
+}
+
+/* The time the roofline allows, in seconds. */
+static double least_time(const struct kvg_execution *x)
+{
+    const struct kvg_row *row = x->row;
+    double roof = row->read_roof;
+    if (x->c->phase == KVG_PHASE_STORE)
+        roof = row->copy_roof;
+    if (x->c->cache_state == KVG_STATE_HOT && fits_cache(row))
+        roof = row->cache_roof;
+    double bytes = (double)row->bytes_moved / roof;
+    return row->flops > 0 ? larger(bytes, (double)row->flops / row->flop_roof) : bytes;
+}
+
+static void throughput(struct kvg_execution *x)
+{
+    struct kvg_row *row = x->row;
+    int attention = x->c->phase != KVG_PHASE_STORE, cold = x->c->cache_state == KVG_STATE_COLD;
+    row->kv_bytes_per_second = (double)row->bytes_moved / row->time_median;
+    if (attention && row->flops > 0) {
+        row->flops_per_second = (double)row->flops / row->time_median;
+        row->pct_flop_roof = 100 * row->flops_per_second / row->flop_roof;
+    }
+    /* A store reads and writes: the read roofs are not its limit. From the cache neither is the memory. */
+    if (attention && cold) {
+        row->pct_read_roof = 100 * row->kv_bytes_per_second / row->read_roof;
+        row->pct_gather_roof = 100 * row->kv_bytes_per_second / row->gather_roof;
+    }
+    row->pct_roofline = 100 * least_time(x) / row->time_median;
+}
+
+void kvg_rate(struct kvg_execution *x)
+{
+    struct kvg_row *row = x->row;
+    if (isnan(row->time_median) || row->time_median <= 0)
+        return;
+    if (x->options->measure_roofs && row->status == KVG_PASSED)
+        judge_speed(x);
+    if (row->status == KVG_PASSED)
+        throughput(x);
+}

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * execute_store.c: a case of store, and the quantising of Q: both are right bit by bit or not at all.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../kernels/registry.h"
+#include "execute.h"
+#include "nvtx.h"
+
+struct store {
+    struct kvg_execution *x;
+    struct kvg_store_args args;
+    void *k_cache, *v_cache;
+    int64_t cache_bytes; /* of each */
+    uint64_t k_hash, v_hash;
+};
+
+static int allocate(struct store *s)
+{
+    struct kvg_execution *x = s->x;
+    struct kvg_error error;
+    s->cache_bytes = x->prepared.cache_elements * kvg_dtype_bytes(x->prepared.problem.kv_dtype);
+    s->k_cache = kvg_guard_alloc(x->guards, "k_cache of the kernel", s->cache_bytes, &error);
+    s->v_cache =
+        s->k_cache ? kvg_guard_alloc(x->guards, "v_cache of the kernel", s->cache_bytes, &error) : NULL;
+    return s->v_cache ? 0 : kvg_verdict_of_error(x, &error);
+}
+
+static void fill_args(struct store *s)
+{
+    struct kvg_execution *x = s->x;
+    const struct kvg_prepared *p = &x->prepared;
+    int64_t dim = p->problem.head_dim, heads = p->problem.kv_heads;
+    int quantised = p->problem.kv_dtype != KVG_BF16;
+    s->args = (struct kvg_store_args){
+        .problem = &p->problem,
+        .k = p->k,
+        .v = p->v,
+        .k_stride_token = heads * dim,
+        .k_stride_head = dim,
+        .v_stride_token = heads * dim,
+        .v_stride_head = dim,
+        .slot_mapping = p->slot_mapping,
+        .tokens = p->store_tokens,
+        .k_cache = {s->k_cache, p->k_pages.stride_block, p->k_pages.stride_slot, p->k_pages.stride_head},
+        .v_cache = {s->v_cache, p->v_pages.stride_block, p->v_pages.stride_slot, p->v_pages.stride_head},
+        .num_blocks = p->num_blocks,
+        .scales = {NULL, quantised ? p->k_scale : NULL, quantised ? p->v_scale : NULL, p->scale_stride},
+        .workspace = x->workspace,
+        .workspace_bytes = x->workspace_bytes,
+    };
+}
+
+static void poison_caches(struct store *s)
+{
+    const struct kvg_prepared *p = &s->x->prepared;
+    kvg_poison_cache(p->problem.kv_dtype, s->k_cache, p->cache_elements);
+    kvg_poison_cache(p->problem.kv_dtype, s->v_cache, p->cache_elements);
+}
+
+static int run_once(struct store *s)
+{
+    struct kvg_execution *x = s->x;
+    poison_caches(s);
+    kvg_poison(x->workspace, x->workspace_bytes);
+    int code = x->kernel->store(&s->args);
+    if (code)
+        return kvg_verdict_of_call(x, "store", code);
+    return kvg_check_memory(x);
+}
+
+static int compare(struct store *s, struct kvg_row *row)
+{
+    struct kvg_error error;
+    if (kvg_compare_store(&s->x->prepared, s->k_cache, s->v_cache, row, &error))
+        return kvg_verdict_of_error(s->x, &error);
+    return row->status == KVG_PASSED ? 0 : -1;
+}
+
+static int timed_call(void *context)
+{
+    struct store *s = context;
+    return s->x->kernel->store(&s->args);
+}
+
+/* The caches are not poisoned between timed calls: that would write all of their lines. */
+static void before_cold(void *context)
+{
+    struct store *s = context;
+    const struct kvg_prepared *p = &s->x->prepared;
+    int64_t source = p->store_tokens * p->problem.kv_heads * p->problem.head_dim * (int64_t)sizeof(uint16_t);
+    kvg_evict_range(p->k, source);
+    kvg_evict_range(p->v, source);
+    kvg_evict_range(s->k_cache, s->cache_bytes);
+    kvg_evict_range(s->v_cache, s->cache_bytes);
+    kvg_evict_range(p->slot_mapping, p->store_tokens * (int64_t)sizeof(int64_t));
+    kvg_meter_sweep(s->x->session->meter);
+}
+
+static int time_calls(struct store *s)
+{
+    struct kvg_execution *x = s->x;
+    int cold = x->c->cache_state == KVG_STATE_COLD;
+    struct kvg_measurement m = {
+        .call = timed_call, .evict = cold ? before_cold : NULL, .batch = !cold, .context = s};
+    poison_caches(s);
+    if (kvg_time(x, &m))
+        return -1;
+    return compare(s, x->row) ? -1 : kvg_check_memory(x);
+}
+
+static int run_renewed(struct store *s)
+{
+    struct kvg_execution *x = s->x;
+    struct kvg_error error;
+    struct kvg_row other;
+    if (kvg_prepared_renew(&x->prepared, x->c->seed + 1000003, &error))
+        return kvg_verdict_of_error(x, &error);
+    if (run_once(s))
+        return -1;
+    if (kvg_row_init(&other))
+        return kvg_verdict(x, KVG_OUT_OF_MEMORY, "no memory for a row");
+    int failed = compare(s, &other);
+    if (failed && other.status != KVG_PASSED)
+        kvg_verdict(x, KVG_INCORRECT, "after its inputs changed in place: %s", other.reason);
+    kvg_row_free(&other);
+    return failed;
+}
+
+static int run_twice(struct store *s)
+{
+    uint64_t k = kvg_hash_bytes(s->k_cache, s->cache_bytes), v = kvg_hash_bytes(s->v_cache, s->cache_bytes);
+    if (run_once(s))
+        return -1;
+    if (kvg_hash_bytes(s->k_cache, s->cache_bytes) != k || kvg_hash_bytes(s->v_cache, s->cache_bytes) != v)
+        return kvg_verdict(s->x, KVG_INCORRECT, "two runs on the same inputs store different bits");
+    return 0;
+}
+
+void kvg_execute_store(struct kvg_execution *x)
+{
+    struct store s = {.x = x};
+    char name[KVG_CASE_STRING_MAX];
+    if (allocate(&s))
+        return;
+    fill_args(&s);
+    if (x->options->profile) {
+        kvg_case_format(x->c, name);
+        kvg_nvtx_push(name);
+        int failed = run_once(&s);
+        kvg_nvtx_pop();
+        if (!failed)
+            kvg_verdict(x, KVG_SKIPPED, "profiled: run once, neither verified nor timed");
+        return;
+    }
+    if (run_once(&s) || compare(&s, x->row) || run_twice(&s))
+        return;
+    if (x->timed && time_calls(&s))
+        return;
+    run_renewed(&s);
+}
+
+/* ---- Q ---- */
+
+/* What stands behind the last underscore of a kernel's name: its instruction set. */
+static const char *suffix(const char *name)
+{
+    const char *last = strrchr(name, '_');
+    return last ? last : "";
+}
+
+/* The kernel that quantises Q for this one: itself, else one of the same device, of the same instruction set
+ * if there is, else of the highest rank. */
+static const struct kvg_kernel *find_quantizer(const struct kvg_execution *x)
+{
+    const struct kvg_kernel *best = NULL, *candidate;
+    struct kvg_problem problem = x->prepared.problem;
+    char why[256];
+    problem.phase = KVG_PHASE_STORE;
+    problem.path = KVG_PATH_NONE;
+    problem.q_dtype = KVG_BF16;
+    if (x->kernel->quantize_q)
+        return x->kernel;
+    for (int64_t i = 0; (candidate = kvg_registry_get(i)); i++) {
+        if (!candidate->quantize_q || candidate->device != x->kernel->device ||
+            !candidate->supports(&problem, why, sizeof why))
+            continue;
+        if (strcmp(suffix(candidate->name), suffix(x->kernel->name)) == 0)
+            return candidate;
+        if (!best || candidate->rank > best->rank)
+            best = candidate;
+    }
+    return best;
+}
+
+struct quantize {
+    const struct kvg_kernel *kernel;
+    struct kvg_quantize_q_args args;
+};
+
+static int timed_quantize(void *context)
+{
+    struct quantize *q = context;
+    return q->kernel->quantize_q(&q->args);
+}
+
+void kvg_quantize_q(struct kvg_execution *x)
+{
+    const struct kvg_prepared *p = &x->prepared;
+    struct quantize q = {.kernel = find_quantizer(x)};
+    struct kvg_problem problem = p->problem;
+    struct kvg_error error;
+    struct kvg_row other;
+    int64_t dim = p->problem.head_dim, heads = p->problem.q_heads, bytes = p->total_q * heads * dim;
+    if (!q.kernel)
+        return; /* time_quantize_q stays missing */
+    problem.q_dtype = KVG_BF16;
+    uint8_t *q8 = kvg_guard_alloc(x->guards, "q8 of the kernel", bytes, &error);
+    if (!q8) {
+        kvg_verdict_of_error(x, &error);
+        return;
+    }
+    q.args = (struct kvg_quantize_q_args){.problem = &problem,
+                                          .q = p->q,
+                                          .q_stride_token = heads * dim,
+                                          .q_stride_head = dim,
+                                          .q8 = q8,
+                                          .q8_stride_token = heads * dim,
+                                          .q8_stride_head = dim,
+                                          .scales = {p->q_scale, p->k_scale, p->v_scale, p->scale_stride}};
+    kvg_poison(q8, bytes);
+    int code = timed_quantize(&q);
+    if (code) {
+        kvg_verdict_of_call(x, "quantize_q", code);
+        return;
+    }
+    if (kvg_check_memory(x) || kvg_row_init(&other))
+        return;
+    if (kvg_compare_quantize_q(p, q8, &other, &error))
+        kvg_verdict_of_error(x, &error);
+    else if (other.status != KVG_PASSED)
+        kvg_verdict(x, (enum kvg_status)other.status, "quantize_q of %s: %s", q.kernel->name, other.reason);
+    else if (x->timed)
+        x->row->time_quantize_q = kvg_time_apart(x, timed_quantize, &q);
+    kvg_row_free(&other);
+}
