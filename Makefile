@@ -39,8 +39,11 @@ define install_missing
 endef
 
 # ---------------------------------------------------------------- compilers and flags
-CC       ?= gcc
-CXX      ?= g++
+# One short line a file; V=1 shows the commands.
+Q := $(if $(V),,@)
+say = $(if $(V),,@printf '  %-5s %s\n' '$(1)' '$(2)')
+CC       := gcc
+CXX      := g++
 OPT      ?= -O3
 SANITIZE ?=
 WARN     := -Wall -Wextra -Werror
@@ -79,7 +82,7 @@ TESTS   := $(patsubst tests/unit/%.c,$(B)/tests/%,$(wildcard tests/unit/test_*.c
 PATHS_DEF := -DKVG_SOURCE_DIR='"$(CURDIR)"' -DKVG_DATA_DIR='"$(PREFIX)/share/kvgauge"' \
              -DKVG_VERSION='"$(VERSION)"' -DKVG_GIT_SHA='"$(GIT_SHA)"' -DKVG_GIT_DIRTY=$(GIT_DIRTY)
 
-.PHONY: all cpu run test deps-run deps-test unit asan clean install uninstall help lint
+.PHONY: all cpu run test deps-run deps-test asan clean install uninstall help lint bundle FORCE
 
 all: $(B)/kvgauge ## build build/kvgauge (with CUDA where nvcc and a GPU are found)
 cpu: $(B)/kvgauge ## build without CUDA
@@ -100,15 +103,18 @@ test: deps-test ## unit, command-line and file-format tests
 
 $(B)/kvgauge: $(OBJ)
 	@mkdir -p $(@D)
-	$(CC) $(COMMON) $(LDFLAGS) -rdynamic -o $@ $^ $(LDLIBS_ALL)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(COMMON) $(LDFLAGS) -rdynamic -o $@ $^ $(LDLIBS_ALL)
 
 $(B)/obj/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS_ALL) $(call isa_flags,$*) $(PATHS_$(subst /,_,$*)) -MMD -MP -c -o $@ $<
+	$(call say,CC,$<)
+	$(Q)$(CC) $(CFLAGS_ALL) $(call isa_flags,$*) $(PATHS_$(subst /,_,$*)) -MMD -MP -c -o $@ $<
 
 $(B)/obj/%.o: %.cc
 	@mkdir -p $(@D)
-	$(CXX) $(CXXFLAGS_ALL) -MMD -MP -c -o $@ $<
+	$(call say,CXX,$<)
+	$(Q)$(CXX) $(CXXFLAGS_ALL) -MMD -MP -c -o $@ $<
 
 # The only object that knows version and paths; rebuilt when the commit changes.
 PATHS_harness_paths := $(PATHS_DEF)
@@ -120,7 +126,8 @@ FORCE:
 
 $(B)/tests/%: $(B)/obj/tests/unit/%.o $(LIB_OBJ)
 	@mkdir -p $(@D)
-	$(CC) $(COMMON) $(LDFLAGS) -rdynamic -o $@ $^ -lcmocka $(LDLIBS_ALL)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(COMMON) $(LDFLAGS) -rdynamic -o $@ $^ -lcmocka $(LDLIBS_ALL)
 .PRECIOUS: $(B)/obj/tests/unit/%.o
 
 -include $(OBJ:.o=.d) $(patsubst $(B)/tests/%,$(B)/obj/tests/unit/%.d,$(TESTS))
@@ -149,6 +156,21 @@ install: $(B)/kvgauge ## PREFIX= DESTDIR=: binary, kernel ABI header, suites, da
 	install -m 644 harness/kvgauge.1 $(DESTDIR)$(PREFIX)/share/man/man1/kvgauge.1
 	printf 'prefix=%s\nincludedir=$${prefix}/include/kvgauge\n\nName: kvgauge\nDescription: kernel ABI of kvgauge\nVersion: %s\nCflags: -I$${includedir}\n' \
 	  '$(PREFIX)' '$(VERSION)' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/kvgauge.pc
+
+# A folder that runs where nothing is installed: the binary looks for its libraries in ../lib, and every library
+# but glibc's own (and the NVIDIA driver's) lies there.
+GLIBC := linux-vdso|ld-linux|libc\.so|libm\.so|libdl\.so|libpthread\.so|librt\.so|libcuda\.so|libnvidia
+bundle: $(B)/bundle/bin/kvgauge ## build/bundle: binary, libraries, suites, inputs; runs without installed packages
+$(B)/bundle/bin/kvgauge: $(OBJ) $(wildcard harness/suites/*.yaml harness/inputs/*.h5 plots/*.gp)
+	@rm -rf $(B)/bundle && mkdir -p $(B)/bundle/bin $(B)/bundle/lib $(B)/bundle/share/kvgauge/{suites,inputs,plots}
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(COMMON) $(LDFLAGS) -rdynamic -Wl,--disable-new-dtags -Wl,-rpath,'$$ORIGIN/../lib' \
+	  -o $@ $(OBJ) $(LDLIBS_ALL)
+	@ldd $@ | awk '/=> \//{print $$3}' | grep -vE '$(GLIBC)' | xargs -I{} cp -L {} $(B)/bundle/lib/
+	@cp harness/suites/*.yaml $(B)/bundle/share/kvgauge/suites/
+	@cp harness/inputs/*.h5 $(B)/bundle/share/kvgauge/inputs/
+	@cp plots/*.gp $(B)/bundle/share/kvgauge/plots/
+	@cp LICENSE $(B)/bundle/
 
 uninstall: ## remove what install put there
 	rm -rf $(DESTDIR)$(PREFIX)/bin/kvgauge $(DESTDIR)$(PREFIX)/include/kvgauge $(DESTDIR)$(PREFIX)/share/kvgauge \
