@@ -25,6 +25,15 @@ static const char *fit(const char *name, size_t width, char text[64])
     return text;
 }
 
+/* The column is as wide as the dtypes of the file need. */
+static int dtype_width(const struct kvg_table *t)
+{
+    for (int64_t i = 0; i < t->results->count; i++)
+        if (strlen(t->results->rows[i].kv_cache_dtype) > 8)
+            return 13;
+    return 9;
+}
+
 /* ---------------------------------------------------------------- speed */
 
 static int key_of_timed(const struct kvg_row *row, char *text, size_t size)
@@ -104,7 +113,7 @@ static void print_speed_line(struct kvg_table *t, const struct kvg_row *row, dou
     int trusted = row->status == KVG_PASSED;
     double rate = by_arithmetic(row) ? row->flops_per_second : row->kv_bytes_per_second, share[2];
     shares(row, share);
-    fprintf(t->out, "  %7lld  %-13s%-8s%-*s %8s %8s %8s %7s %6s%s  %s\n", (long long)row->context,
+    fprintf(t->out, "  %7lld  %-*s%-8s%-*s%9s%8s%9s%7s%7s%s %s\n", (long long)row->context, dtype_width(t),
             row->kv_cache_dtype, row->path, KERNEL_WIDTH, fit(row->kernel, KERNEL_WIDTH, kernel),
             kvg_cell_time(row->time_median, c[0]), kvg_cell_digits(trusted ? rate / 1e9 : NAN, 3, c[1]),
             kvg_cell_fixed(trusted ? share[0] : NAN, 0, c[2]),
@@ -163,7 +172,7 @@ static void print_speed(struct kvg_table *t, const struct kvg_picks *picks, int6
     int math = by_arithmetic(row), n_gains = 0, suspect = 0;
     struct gain gains[8];
     print_shape(t, picks, begin, end);
-    fprintf(t->out, "  %7s  %-13s%-8s%-*s %8s %8s %8s %7s %6s   %s\n", "context", "dtype", "path",
+    fprintf(t->out, "  %7s  %-*s%-8s%-*s%9s%8s%9s%7s%7s  %s\n", "context", dtype_width(t), "dtype", "path",
             KERNEL_WIDTH, "kernel", "time", math ? "GFLOP/s" : "KV GB/s",
             math                              ? "% FMA"
             : strcmp(row->cache_state, "hot") ? "% gather"
@@ -244,8 +253,8 @@ static void print_memory_line(struct kvg_table *t, const struct kvg_row *row)
     double total = (double)(row->kv_cache_bytes + row->waste_bytes);
     snprintf(shape, sizeof(shape), "%lld x %lld, %lld", (long long)row->kv_heads, (long long)row->head_dim,
              (long long)row->block_size);
-    fprintf(t->out, "  %-13s%8lld  %-13s%-11s%8s%9s%12s%10lld%9s  %s\n", shape, (long long)row->context,
-            row->kv_cache_dtype, row->scheme, kvg_cell_digits(row->bytes_per_token, 5, c[0]),
+    fprintf(t->out, "  %-12s%8lld  %-*s%-11s%8s%8s%12s%9lld%8s  %s\n", shape, (long long)row->context,
+            dtype_width(t), row->kv_cache_dtype, row->scheme, kvg_cell_digits(row->bytes_per_token, 5, c[0]),
             kvg_cell_fixed(row->bytes_vs_bf16, 3, c[1]), kvg_cell_fixed(row->tokens_per_gib, 0, c[2]),
             (long long)row->scale_bytes,
             kvg_cell_fixed(total > 0 ? 100.0 * (double)row->waste_bytes / total : NAN, 1, c[3]),
@@ -261,8 +270,9 @@ int kvg_table_memory(struct kvg_table *t)
         return -1;
     if (picks.count > 0) {
         kvg_table_heading(t, "Memory of one layer's K and V, at the longest context measured");
-        fprintf(t->out, "  %-13s%8s  %-13s%-11s%8s%9s%12s%10s%9s  %s\n", "heads, page", "context", "dtype",
-                "scheme", "B/token", "vs bf16", "tokens/GiB", "scales B", "tails %", "case");
+        fprintf(t->out, "  %-12s%8s  %-*s%-11s%8s%8s%12s%9s%8s  %s\n", "heads, page", "context",
+                dtype_width(t), "dtype", "scheme", "B/token", "vs bf16", "tokens/GiB", "scales B", "tails %",
+                "case");
     }
     for (int64_t begin = 0, end; begin < picks.count; begin = end) {
         end = kvg_group_end(&picks, begin, kvg_key_prefix(picks.picks[begin].key, 1));
@@ -335,7 +345,7 @@ int kvg_table_correctness(struct kvg_table *t)
     if (picks.count > 0) {
         kvg_table_heading(t,
                           "Correctness of the kernels: largest error over its bound (above 1 is incorrect)");
-        fprintf(t->out, "  %-8s%-8s%-25s%6s%7s%7s%7s  %-15s%6s  %s\n", "phase", "path", "kernel", "cases",
+        fprintf(t->out, "  %-8s%-8s%-22s%6s%7s%7s%7s  %-15s%6s  %s\n", "phase", "path", "kernel", "cases",
                 "passed", "bound", "prob.", "gain", "zero", "worst");
     }
     for (int64_t begin = 0, end; begin < picks.count; begin = end) {
@@ -348,8 +358,8 @@ int kvg_table_correctness(struct kvg_table *t)
         if (isfinite(r.gain_min))
             snprintf(gain, sizeof(gain), "%s..%s", kvg_cell_fixed(r.gain_min, 4, c[0]),
                      kvg_cell_fixed(r.gain_max, 4, c[1]));
-        fprintf(t->out, "  %-8s%-8s%-25s%6lld%7lld%7s%7s  %-15s%6s  %s\n", row->phase, row->path,
-                fit(row->kernel, 24, kernel), (long long)r.cases, (long long)r.passed,
+        fprintf(t->out, "  %-8s%-8s%-22s%6lld%7lld%7s%7s  %-15s%6s  %s\n", row->phase, row->path,
+                fit(row->kernel, 21, kernel), (long long)r.cases, (long long)r.passed,
                 kvg_cell_digits(r.bound, 3, c[2]), kvg_cell_digits(r.probability, 3, c[3]), gain,
                 kvg_cell_digits(r.zero, 3, c[4]), kvg_cell_case(r.worst, c[5]));
     }
