@@ -61,3 +61,14 @@ ATTENTION_KERNEL(dequant, DEQUANT, scalar, SCALAR, "attention in FP32, baseline 
                  NULL)
 ATTENTION_KERNEL(fp8, FP8, scalar, SCALAR, "FlashAttention-3's FP8 rules in FP32, baseline instructions",
                  quantize_scalar_run)
+
+#if defined(__x86_64__)
+STORE_KERNEL(avx2, AVX2, "store and quantise, 8 elements at a time")
+ATTENTION_KERNEL(dequant, DEQUANT, avx2, AVX2, "attention in FP32 with FMA; codes decoded through F16C", NULL)
+ATTENTION_KERNEL(fp8, FP8, avx2, AVX2, "FlashAttention-3's FP8 rules in FP32 with FMA", quantize_avx2_run)
+STORE_KERNEL(avx512, AVX512, "store and quantise, 16 elements at a time")
+ATTENTION_KERNEL(dequant, DEQUANT, avx512, AVX512,
+                 "bf16 dot products into FP32; codes decoded through VBMI tables", NULL)
+ATTENTION_KERNEL(fp8, FP8, avx512, AVX512, "FlashAttention-3's FP8 rules on bf16 dot products",
+                 quantize_avx512_run)
+#endif

@@ -1,0 +1,448 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * attention_avx2.c: attention in FP32 with AVX2, FMA and F16C.
+ *
+ * Decoding. An e4m3 code, shifted, is an FP16 of 2^-8 times its value, subnormals included, and an e5m2 code
+ * is the upper half of an FP16; VCVTPH2PS does the rest without the penalty that FP32 subnormals carry. The
+ * factor 2^8 joins the sums, exactly. Only the NaN of e4m3 becomes a number (480 * 2^-8) this way; codes are
+ * watched and NaN is put back where one was seen.
+ *
+ * Logits. Two rows of Q lie in the two halves of a register, four dims each; four dims of a key are broadcast
+ * to both. So four rows (a GQA group) and four keys take eight accumulators and one transposing sum at the
+ * end.
+ *
+ * Values. Four rows by 16 dims are accumulated in registers over the tile, then added to the accumulators in
+ * memory once. Up to four rows decode V on the fly; more rows share a decoded tile.
+ */
+#include "attention.h"
+#include "exp2.h"
+
+#include <immintrin.h>
+#include <math.h>
+#include <string.h>
+
+enum { ROWS = 4, CHUNK = 4, BLOCK_KEYS = 16, STRIP = 16 };
+
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+static int64_t packed_q_bytes(int64_t rows, int64_t dim)
+{
+    return kvg_round_up(rows, ROWS) * dim * 4;
+}
+
+static int64_t scratch_bytes(int64_t dim)
+{
+    return KVG_TILE * dim * 4;
+}
+
+static int64_t qk_chain(int64_t dim)
+{
+    return dim / CHUNK + 2; /* one lane per dim of a chunk, then two levels of a tree */
+}
+
+/* ---------------------------------------------------------------- decoding */
+
+/* Factor by which decode16 is too small. */
+ALWAYS_INLINE float decode_factor(enum kvg_dtype dtype)
+{
+    return dtype == KVG_E4M3 ? 256.0f : 1.0f;
+}
+
+/* 16 or (half) 8 elements at source[d]. *seen collects the largest magnitude code of each byte lane. */
+ALWAYS_INLINE void decode16(enum kvg_dtype dtype, const void *source, int64_t d, int half, __m256 *low,
+                            __m256 *high, __m128i *seen)
+{
+    if (dtype == KVG_BF16) {
+        const __m128i *at = (const __m128i *)((const uint16_t *)source + d);
+        *low = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(at)), 16));
+        if (!half) {
+            *high =
+                _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(at + 1)), 16));
+        }
+        return;
+    }
+    const __m128i *at = (const __m128i *)((const uint8_t *)source + d);
+    const __m128i codes = half ? _mm_loadl_epi64(at) : _mm_loadu_si128(at);
+    __m256i words;
+    if (dtype == KVG_E4M3) {
+        *seen = _mm_max_epu8(*seen, _mm_or_si128(codes, _mm_set1_epi8((char)0x80)));
+        words = _mm256_and_si256(_mm256_slli_epi16(_mm256_cvtepi8_epi16(codes), 7),
+                                 _mm256_set1_epi16((short)0xbf80));
+    } else {
+        words = _mm256_slli_epi16(_mm256_cvtepu8_epi16(codes), 8);
+    }
+    *low = _mm256_cvtph_ps(_mm256_castsi256_si128(words));
+    if (!half) {
+        *high = _mm256_cvtph_ps(_mm256_extracti128_si256(words, 1));
+    }
+}
+
+ALWAYS_INLINE int saw_nan(enum kvg_dtype dtype, __m128i seen)
+{
+    return dtype == KVG_E4M3 && _mm_movemask_epi8(_mm_cmpeq_epi8(seen, _mm_set1_epi8((char)0xff))) != 0;
+}
+
+/* Puts NaN where a row of e4m3 codes has it. */
+static __attribute__((noinline)) void patch_nan(const void *const *row, int64_t count, int64_t dim,
+                                                float *out)
+{
+    for (int64_t j = 0; j < count; j++) {
+        for (int64_t d = 0; d < dim; d++) {
+            if ((((const uint8_t *)row[j])[d] & 0x7f) == 0x7f) {
+                out[j * dim + d] = NAN;
+            }
+        }
+    }
+}
+
+/* count rows to out[count][dim], each value divided by decode_factor. */
+ALWAYS_INLINE void decode_rows_as(enum kvg_dtype dtype, const void *const *row, const char *const *ahead,
+                                  int64_t count, int64_t dim, float *out)
+{
+    __m128i seen = _mm_setzero_si128();
+
+    for (int64_t j = 0; j < count; j++) {
+        __m256 low, high;
+        int64_t d = 0;
+
+        if (ahead) {
+            kvg_prefetch(ahead[j], dim * kvg_dtype_bytes(dtype));
+        }
+        for (; d + STRIP <= dim; d += STRIP) {
+            decode16(dtype, row[j], d, 0, &low, &high, &seen);
+            _mm256_storeu_ps(out + j * dim + d, low);
+            _mm256_storeu_ps(out + j * dim + d + 8, high);
+        }
+        if (d < dim) {
+            decode16(dtype, row[j], d, 1, &low, &high, &seen);
+            _mm256_storeu_ps(out + j * dim + d, low);
+        }
+    }
+    if (saw_nan(dtype, seen)) {
+        patch_nan(row, count, dim, out);
+    }
+}
+
+static void decode_rows(enum kvg_dtype dtype, const void *const *row, const char *const *ahead, int64_t count,
+                        int64_t dim, float *out)
+{
+    if (dtype == KVG_E4M3) {
+        decode_rows_as(KVG_E4M3, row, ahead, count, dim, out);
+    } else if (dtype == KVG_E5M2) {
+        decode_rows_as(KVG_E5M2, row, ahead, count, dim, out);
+    } else {
+        decode_rows_as(KVG_BF16, row, ahead, count, dim, out);
+    }
+}
+
+/* ---------------------------------------------------------------- logits */
+
+/* Blocks of four rows; within a block [chunk of four dims][row][dim]. Rows that do not exist are zero. */
+static void pack_q(const void *const *row, int64_t rows, int64_t dim, enum kvg_dtype dtype, void *packed)
+{
+    float *out = packed;
+
+    memset(packed, 0, (size_t)packed_q_bytes(rows, dim));
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t d = 0; d < dim; d++) {
+            const float q = dtype == KVG_BF16 ? kvg_bf16_decode(((const uint16_t *)row[r])[d])
+                                              : kvg_fp8_e4m3_decode(((const uint8_t *)row[r])[d]);
+            out[r / ROWS * ROWS * dim + d / CHUNK * ROWS * CHUNK + r % ROWS * CHUNK + d % CHUNK] = q;
+        }
+    }
+}
+
+/* Sums of the four lanes of each half: {a0, a1, a2, a3} per half. */
+ALWAYS_INLINE __m256 sum_lanes(__m256 a0, __m256 a1, __m256 a2, __m256 a3)
+{
+    const __m256 a01 = _mm256_add_ps(_mm256_unpacklo_ps(a0, a1), _mm256_unpackhi_ps(a0, a1));
+    const __m256 a23 = _mm256_add_ps(_mm256_unpacklo_ps(a2, a3), _mm256_unpackhi_ps(a2, a3));
+
+    return _mm256_add_ps(_mm256_shuffle_ps(a01, a23, 0x44), _mm256_shuffle_ps(a01, a23, 0xee));
+}
+
+/* Four keys against two (pairs == 1) or four rows. */
+ALWAYS_INLINE void logits_4(int pairs, const float *q, const float *k, int64_t dim, float factor, float *s)
+{
+    __m256 acc[2][4];
+
+    for (int p = 0; p < pairs; p++) {
+        for (int t = 0; t < 4; t++) {
+            acc[p][t] = _mm256_setzero_ps();
+        }
+    }
+    for (int64_t d = 0; d < dim; d += CHUNK) {
+        const __m256 q0 = _mm256_load_ps(q + d * ROWS), q1 = _mm256_load_ps(q + d * ROWS + 8);
+        for (int t = 0; t < 4; t++) {
+            const __m256 key = _mm256_broadcast_ps((const __m128 *)(k + t * dim + d));
+            acc[0][t] = _mm256_fmadd_ps(q0, key, acc[0][t]);
+            if (pairs == 2) {
+                acc[1][t] = _mm256_fmadd_ps(q1, key, acc[1][t]);
+            }
+        }
+    }
+    for (int p = 0; p < pairs; p++) {
+        const __m256 sum =
+            _mm256_mul_ps(sum_lanes(acc[p][0], acc[p][1], acc[p][2], acc[p][3]), _mm256_set1_ps(factor));
+        _mm_store_ps(s + 2 * p * KVG_TILE, _mm256_castps256_ps128(sum));
+        _mm_store_ps(s + (2 * p + 1) * KVG_TILE, _mm256_extractf128_ps(sum, 1));
+    }
+}
+
+static void logits(const struct kvg_keys *keys, const void *packed_q, int64_t rows, void *scratch, float *s)
+{
+    const int64_t dim = keys->dim;
+    const float factor = decode_factor(keys->dtype), *k = scratch;
+
+    for (int64_t j = 0; j < keys->count; j += BLOCK_KEYS) {
+        decode_rows(keys->dtype, keys->row + j, keys->ahead + j, BLOCK_KEYS, dim, scratch);
+        for (int64_t r = 0; r < rows; r += ROWS) {
+            const float *q = (const float *)packed_q + r * dim;
+            for (int64_t t = 0; t < BLOCK_KEYS; t += 4) {
+                if (rows - r > 2) {
+                    logits_4(2, q, k + t * dim, dim, factor, s + r * KVG_TILE + j + t);
+                } else {
+                    logits_4(1, q, k + t * dim, dim, factor, s + r * KVG_TILE + j + t);
+                }
+            }
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- softmax */
+
+ALWAYS_INLINE __m256 exp2_8(__m256 x)
+{
+    x = _mm256_max_ps(_mm256_set1_ps(-127.0f), x); /* the second operand where one is NaN */
+    const __m256 n = _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC),
+                 r = _mm256_sub_ps(x, n);
+    const __m256i power =
+        _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
+    __m256 p = _mm256_set1_ps(KVG_EXP2_C6);
+
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(KVG_EXP2_C5));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(KVG_EXP2_C4));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(KVG_EXP2_C3));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(KVG_EXP2_C2));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(KVG_EXP2_C1));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(KVG_EXP2_C0));
+    return _mm256_mul_ps(p, _mm256_castsi256_ps(power));
+}
+
+ALWAYS_INLINE __m256 tanh_8(__m256 x)
+{
+    const __m256 sign = _mm256_and_ps(x, _mm256_set1_ps(-0.0f)), a = _mm256_xor_ps(x, sign),
+                 z = _mm256_mul_ps(x, x);
+    const __m256 two = _mm256_set1_ps(2.0f), one = _mm256_set1_ps(1.0f);
+    const __m256 large = _mm256_min_ps(_mm256_set1_ps(KVG_TANH_LARGE), a); /* NaN stays */
+    const __m256 e = exp2_8(_mm256_mul_ps(large, _mm256_set1_ps((float)(2.0 * KVG_LOG2E))));
+    const __m256 high = _mm256_or_ps(_mm256_sub_ps(one, _mm256_div_ps(two, _mm256_add_ps(e, one))), sign);
+    __m256 y = _mm256_set1_ps(KVG_TANH_C4);
+
+    y = _mm256_fmadd_ps(y, z, _mm256_set1_ps(KVG_TANH_C3));
+    y = _mm256_fmadd_ps(y, z, _mm256_set1_ps(KVG_TANH_C2));
+    y = _mm256_fmadd_ps(y, z, _mm256_set1_ps(KVG_TANH_C1));
+    y = _mm256_fmadd_ps(y, z, _mm256_set1_ps(KVG_TANH_C0));
+    y = _mm256_fmadd_ps(x, _mm256_mul_ps(z, y), x);
+    return _mm256_blendv_ps(high, y, _mm256_cmp_ps(a, _mm256_set1_ps(KVG_TANH_SMALL), _CMP_LT_OQ));
+}
+
+/* p >= 0 rounded to e4m3, still as FP32. p <= 2^8 (1 + a few ulp), so nothing saturates. */
+ALWAYS_INLINE __m256 round_e4m3(__m256 p)
+{
+    const __m256i bits = _mm256_castps_si256(p);
+    const __m256i even = _mm256_and_si256(_mm256_srli_epi32(bits, 20), _mm256_set1_epi32(1));
+    const __m256i up = _mm256_add_epi32(bits, _mm256_add_epi32(even, _mm256_set1_epi32(0x7ffff)));
+    const __m256 normal = _mm256_castsi256_ps(_mm256_and_si256(up, _mm256_set1_epi32((int)0xfff00000)));
+    const __m256 magic = _mm256_set1_ps(KVG_FP8_E4M3.subnormal_magic);
+    const __m256 small = _mm256_sub_ps(_mm256_add_ps(p, magic), magic);
+
+    return _mm256_blendv_ps(normal, small,
+                            _mm256_cmp_ps(p, _mm256_set1_ps(KVG_FP8_E4M3.min_normal), _CMP_LT_OQ));
+}
+
+ALWAYS_INLINE float largest(__m256 v)
+{
+    __m128 m = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+
+    m = _mm_max_ps(m, _mm_movehl_ps(m, m));
+    return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
+}
+
+ALWAYS_INLINE float total(__m256 v)
+{
+    __m128 m = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+
+    m = _mm_add_ps(m, _mm_movehl_ps(m, m));
+    return _mm_cvtss_f32(_mm_add_ss(m, _mm_movehdup_ps(m)));
+}
+
+static float softmax(const struct kvg_softmax *how, float *s, int64_t lo, int64_t hi,
+                     struct kvg_row_state *state, void *p_row)
+{
+    const float before = state->max;
+    const __m256 scale = _mm256_set1_ps(how->scale), cap = _mm256_set1_ps(how->cap_log2);
+    float *p = p_row, max, factor;
+    __m256 top = _mm256_set1_ps(before), shift, sum = _mm256_setzero_ps();
+
+    for (int64_t j = 0; j < KVG_TILE; j += 8) {
+        __m256 t = _mm256_mul_ps(_mm256_load_ps(s + j), scale);
+        if (how->cap_log2 > 0.0f) {
+            t = _mm256_mul_ps(tanh_8(t), cap);
+        }
+        _mm256_store_ps(s + j, t);
+    }
+    for (int64_t j = 0; j < lo; j++) {
+        s[j] = -INFINITY;
+    }
+    for (int64_t j = hi; j < KVG_TILE; j++) {
+        s[j] = -INFINITY;
+    }
+    for (int64_t j = 0; j < KVG_TILE; j += 8) {
+        top = _mm256_max_ps(_mm256_load_ps(s + j), top); /* the second operand where one is NaN */
+    }
+    max = largest(top);
+    shift = _mm256_set1_ps(max - how->offset);
+    for (int64_t j = 0; j < KVG_TILE; j += 8) {
+        const __m256 e = exp2_8(_mm256_sub_ps(_mm256_load_ps(s + j), shift));
+        sum = _mm256_add_ps(sum, e);
+        _mm256_store_ps(p + j, how->p_e4m3 ? round_e4m3(e) : e);
+    }
+    factor = before == max ? 1.0f : before == -INFINITY ? 0.0f : kvg_exp2(before - max);
+    state->max = max;
+    state->sum = state->sum * factor + total(sum);
+    return factor;
+}
+
+/* ---------------------------------------------------------------- values */
+
+/* rows x 8 * vectors accumulators: acc = acc * factor + scale * tile sum. */
+ALWAYS_INLINE void add_tile(int rows, int vectors, __m256 sum[4][2], const float *factor, float scale,
+                            float *acc, int64_t stride)
+{
+    for (int r = 0; r < rows; r++) {
+        for (int i = 0; i < vectors; i++) {
+            float *at = acc + r * stride + 8 * i;
+            const __m256 old = _mm256_mul_ps(_mm256_load_ps(at), _mm256_set1_ps(factor[r]));
+            _mm256_store_ps(at, _mm256_fmadd_ps(sum[r][i], _mm256_set1_ps(scale), old));
+        }
+    }
+}
+
+/* One strip of 16 (or, vectors == 1, 8) dims. Decoded tile at v, or v == NULL: codes decoded here. */
+ALWAYS_INLINE void strip(int rows, int vectors, enum kvg_dtype dtype, const struct kvg_keys *keys, int64_t d,
+                         const float *v, const float *p, const float *factor, float *acc, int64_t stride)
+{
+    const int64_t bytes = kvg_dtype_bytes(dtype);
+    const int line = v == NULL && d * bytes % KVG_LINE == 0;
+    __m256 sum[4][2], value[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
+    __m128i seen = _mm_setzero_si128();
+
+    for (int r = 0; r < rows; r++) {
+        sum[r][0] = sum[r][1] = _mm256_setzero_ps();
+    }
+    for (int64_t j = 0; j < keys->count; j++) {
+        if (v) {
+            value[0] = _mm256_loadu_ps(v + j * keys->dim + d);
+            value[1] = vectors == 2 ? _mm256_loadu_ps(v + j * keys->dim + d + 8) : value[1];
+        } else {
+            decode16(dtype, keys->row[j], d, vectors == 1, &value[0], &value[1], &seen);
+            if (line) {
+                __builtin_prefetch(keys->ahead[j] + d * bytes, 0, 2);
+            }
+        }
+        for (int r = 0; r < rows; r++) {
+            const __m256 weight = _mm256_broadcast_ss(p + r * KVG_TILE + j);
+            for (int i = 0; i < vectors; i++) {
+                sum[r][i] = _mm256_fmadd_ps(weight, value[i], sum[r][i]);
+            }
+        }
+    }
+    if (v == NULL && saw_nan(dtype, seen)) {
+        for (int64_t j = 0; j < keys->count; j++) {
+            for (int64_t i = 0; i < 8 * vectors; i++) {
+                if ((((const uint8_t *)keys->row[j])[d + i] & 0x7f) == 0x7f) {
+                    for (int r = 0; r < rows; r++) {
+                        sum[r][i / 8][i % 8] = NAN;
+                    }
+                }
+            }
+        }
+    }
+    add_tile(rows, vectors, sum, factor, decode_factor(dtype), acc + d, stride);
+}
+
+/* A strip for 1 to 4 rows. */
+ALWAYS_INLINE void strip_rows(int64_t rows, int vectors, enum kvg_dtype dtype, const struct kvg_keys *keys,
+                              int64_t d, const float *v, const float *p, const float *factor, float *acc,
+                              int64_t stride)
+{
+    switch (rows) {
+    case 1:
+        strip(1, vectors, dtype, keys, d, v, p, factor, acc, stride);
+        break;
+    case 2:
+        strip(2, vectors, dtype, keys, d, v, p, factor, acc, stride);
+        break;
+    case 3:
+        strip(3, vectors, dtype, keys, d, v, p, factor, acc, stride);
+        break;
+    default:
+        strip(4, vectors, dtype, keys, d, v, p, factor, acc, stride);
+        break;
+    }
+}
+
+ALWAYS_INLINE void values_as(enum kvg_dtype dtype, const struct kvg_keys *keys, const float *p,
+                             const float *factor, int64_t rows, float *scratch, float *acc, int64_t stride)
+{
+    const int64_t dim = keys->dim;
+    const float *v = NULL;
+
+    if (rows > ROWS) {
+        decode_rows_as(dtype, keys->row, keys->ahead, keys->count, dim, scratch);
+        v = scratch;
+    }
+    for (int64_t d = 0; d < dim; d += STRIP) {
+        for (int64_t r = 0; r < rows; r += ROWS) {
+            const int64_t n = rows - r < ROWS ? rows - r : ROWS;
+            if (dim - d >= STRIP && v) {
+                strip_rows(n, 2, dtype, keys, d, v, p + r * KVG_TILE, factor + r, acc + r * stride, stride);
+            } else if (dim - d >= STRIP) {
+                strip_rows(n, 2, dtype, keys, d, NULL, p + r * KVG_TILE, factor + r, acc + r * stride,
+                           stride);
+            } else {
+                strip_rows(n, 1, dtype, keys, d, v, p + r * KVG_TILE, factor + r, acc + r * stride, stride);
+            }
+        }
+    }
+}
+
+static void values(const struct kvg_keys *keys, const void *p, const float *factor, int64_t rows,
+                   void *scratch, float *acc, int64_t acc_stride)
+{
+    if (keys->dtype == KVG_E4M3) {
+        values_as(KVG_E4M3, keys, p, factor, rows, scratch, acc, acc_stride);
+    } else if (keys->dtype == KVG_E5M2) {
+        values_as(KVG_E5M2, keys, p, factor, rows, scratch, acc, acc_stride);
+    } else {
+        values_as(KVG_BF16, keys, p, factor, rows, scratch, acc, acc_stride);
+    }
+}
+
+const struct kvg_attention_ops kvg_attention_avx2 = {
+    .isa = KVG_ISA_AVX2,
+    .row_step = ROWS,
+    .packed_q_bytes = packed_q_bytes,
+    .scratch_bytes = scratch_bytes,
+    .p_row_bytes = KVG_TILE * 4,
+    .pack_q = pack_q,
+    .logits = logits,
+    .softmax = softmax,
+    .values = values,
+    .qk_chain = qk_chain,
+    .exp2_rel_error = KVG_EXP2_REL_ERROR,
+    .p_format = KVG_F32,
+    .operand = KVG_F32,
+    .dtypes = 1u << KVG_BF16 | 1u << KVG_E4M3 | 1u << KVG_E5M2,
+};
