@@ -1,0 +1,537 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * scalar_attention.h: a plain attention kernel for tests of the verification, written apart from reference/
+ * and kernels/: FP32 scalar code that does exactly what a struct kvg_arithmetic declares, sums in a chosen
+ * order, and on request has one fault. Also: values for a prepared case that no input distribution offers.
+ */
+#ifndef KVG_TESTS_SCALAR_ATTENTION_H
+#define KVG_TESTS_SCALAR_ATTENTION_H
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "../../harness/prepare.h"
+#include "../../kernels/kernel.h"
+
+/* ---------------------------------------------------------------- random numbers (splitmix64) */
+
+struct rng {
+    uint64_t state;
+};
+
+static inline uint64_t rng_bits(struct rng *r)
+{
+    uint64_t z = (r->state += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+static inline double rng_unit(struct rng *r) /* (0, 1) */
+{
+    return ((double)(rng_bits(r) >> 11) + 0.5) * 0x1p-53;
+}
+
+static inline int64_t rng_below(struct rng *r, int64_t n)
+{
+    return (int64_t)(rng_bits(r) % (uint64_t)n);
+}
+
+static inline double rng_normal(struct rng *r)
+{
+    return sqrt(-2.0 * log(rng_unit(r))) * cos(6.283185307179586 * rng_unit(r));
+}
+
+static inline double rng_log_uniform(struct rng *r, double low, double high)
+{
+    return low * pow(high / low, rng_unit(r));
+}
+
+/* ---------------------------------------------------------------- values */
+
+enum k_pattern { K_NORMAL, K_OUTLIER, K_CHANNEL_OUTLIER, K_NEEDLE, K_SINK, K_VOCABULARY, K_PATTERNS };
+enum v_pattern { V_NORMAL, V_NONNEG, V_SHIFT, V_OUTLIER, V_TREND, V_PATTERNS };
+enum scale_rule { SCALE_ABSMAX_448, SCALE_ABSMAX_200, SCALE_POWER_OF_TWO, SCALE_ONE, SCALE_RULES };
+
+struct values {
+    double q, k, v; /* sizes */
+    enum k_pattern k_pattern;
+    enum v_pattern v_pattern;
+    enum scale_rule rule;
+};
+
+static inline float k_value(struct rng *r, const struct values *w, const uint16_t *q, int64_t t, int64_t n,
+                            int64_t d, int64_t head_dim)
+{
+    const double x = rng_normal(r);
+    if (w->k_pattern == K_OUTLIER && rng_unit(r) < 0.001)
+        return (float)(w->k * (x + 10.0 * rng_normal(r)));
+    if (w->k_pattern == K_CHANNEL_OUTLIER && d % 29 == 3)
+        return (float)(w->k * 20.0 * x);
+    /* The match of a query: logit about 8 standard deviations above the rest. */
+    if ((w->k_pattern == K_NEEDLE && t == n / 3) || (w->k_pattern == K_SINK && t == 0))
+        return (float)(w->k * 8.0 / sqrt((double)head_dim) * (double)kvg_ref_bf16_decode(q[d]) / w->q);
+    return (float)(w->k * x);
+}
+
+static inline float v_value(struct rng *r, const struct values *w, int64_t t, int64_t n)
+{
+    const double x = rng_normal(r);
+    switch (w->v_pattern) {
+    case V_NONNEG:
+        return (float)(w->v * fabs(x));
+    case V_SHIFT:
+        return (float)(w->v * (1.0 + x));
+    case V_OUTLIER:
+        return (float)(w->v * (rng_unit(r) < 0.001 ? x + 10.0 * rng_normal(r) : x));
+    case V_TREND: /* positive first, negative later: partial sums far above the result */
+        return (float)(w->v * (cos(3.141592653589793 * (double)t / (double)n) + 0.1 * x));
+    default:
+        return (float)(w->v * x);
+    }
+}
+
+static inline void set_scales(const struct kvg_prepared *p, const uint16_t *data, int64_t tokens,
+                              int64_t heads, enum scale_rule rule, double largest, float *scale)
+{
+    const int64_t d = p->c.head_dim, groups = p->scale_stride ? p->c.kv_heads : 1;
+    for (int64_t g = 0; g < groups; g++) {
+        double most = 1e-30;
+        for (int64_t t = 0; t < tokens; t++)
+            for (int64_t h = 0; h < heads; h++)
+                for (int64_t i = 0; i < d && (groups == 1 || h / (heads / groups) == g); i++)
+                    most = fmax(most, fabs((double)kvg_ref_bf16_decode(data[(t * heads + h) * d + i])));
+        const double s = most / (rule == SCALE_ABSMAX_200 ? 200.0 : largest);
+        scale[g] = rule == SCALE_ONE            ? 1.0f
+                   : rule == SCALE_POWER_OF_TWO ? (float)exp2(ceil(log2(s)))
+                                                : (float)s;
+    }
+}
+
+static inline void fill_cache_from(struct kvg_prepared *p, struct kvg_pages *pages, const float *scale,
+                                   const uint16_t *source)
+{
+    const struct kvg_ref_kv view = {.format = kvg_ref_format_of(p->problem.kv_dtype),
+                                    .data = pages->data,
+                                    .stride_block = pages->stride_block,
+                                    .stride_slot = pages->stride_slot,
+                                    .stride_head = pages->stride_head,
+                                    .block_size = p->c.block_size,
+                                    .scale = scale,
+                                    .scale_stride = p->scale_stride};
+    kvg_poison_cache(p->problem.kv_dtype, pages->data, p->cache_elements);
+    kvg_ref_paged_store(&view, pages->data, KVG_REF_BF16, source, p->c.kv_heads * p->c.head_dim,
+                        p->c.head_dim, p->slot_mapping, p->store_tokens, p->c.kv_heads, p->c.head_dim);
+}
+
+/* Gives a prepared case other values, scales and caches. */
+static inline void give_values(struct kvg_prepared *p, const struct values *w, uint64_t seed)
+{
+    struct rng r = {seed};
+    const int64_t d = p->c.head_dim, kv = p->c.kv_heads, heads = p->c.q_heads;
+    for (int64_t i = 0; i < p->total_q * heads * d; i++)
+        p->q[i] = kvg_ref_bf16_encode((float)(w->q * rng_normal(&r)));
+    for (int64_t b = 0; b < p->c.batch; b++) {
+        const int64_t n = p->seq_lens[b], vocabulary = 5;
+        for (int64_t t = 0; t < n; t++)
+            for (int64_t g = 0; g < kv; g++)
+                for (int64_t i = 0; i < d; i++) {
+                    const int64_t at = ((p->cu_kv_lens[b] + t) * kv + g) * d + i;
+                    const uint16_t *q = p->q + (p->cu_q_lens[b] * heads + g * (heads / kv)) * d;
+                    p->k[at] = kvg_ref_bf16_encode(k_value(&r, w, q, t, n, i, d));
+                    p->v[at] = kvg_ref_bf16_encode(v_value(&r, w, t, n));
+                    if (w->k_pattern == K_VOCABULARY && t >= vocabulary) { /* the same few keys over again */
+                        const int64_t same = at - (t - (t * 7) % vocabulary) * kv * d;
+                        p->k[at] = p->k[same];
+                        p->v[at] = p->v[same];
+                    }
+                }
+    }
+    if (p->problem.kv_dtype != KVG_BF16) {
+        const double largest = kvg_ref_format_info(kvg_ref_format_of(p->problem.kv_dtype))->max;
+        set_scales(p, p->k, p->total_kv, kv, w->rule, largest, p->k_scale);
+        set_scales(p, p->v, p->total_kv, kv, w->rule, largest, p->v_scale);
+    }
+    if (p->q8) {
+        set_scales(p, p->q, p->total_q, heads, w->rule, 448.0, p->q_scale);
+        kvg_ref_quantize_q(KVG_REF_E4M3, KVG_REF_RECIPROCAL, KVG_REF_BF16, p->q, p->total_q, heads, kv, d,
+                           p->q_scale, p->scale_stride, p->q8);
+    }
+    fill_cache_from(p, &p->k_pages, p->k_scale, p->k);
+    fill_cache_from(p, &p->v_pages, p->v_scale, p->v);
+}
+
+/* ---------------------------------------------------------------- the kernel */
+
+enum fault {
+    FAULT_NONE,
+    FAULT_ZERO,
+    FAULT_NEGATED,
+    FAULT_HEAD0_SCALES,
+    FAULT_V_SCALE_MISSING,
+    FAULT_V_SCALE_TWICE,
+    FAULT_K_SCALE_MISSING,
+    FAULT_K_SCALE_TWICE,
+    FAULT_Q_SCALE_MISSING,
+    FAULT_SOFTMAX_SCALE,
+    FAULT_WINDOW_ONE_MORE,
+    FAULT_WINDOW_ONE_LESS,
+    FAULT_LAST_KEY_MISSED,
+    FAULT_PAGE_TAIL_READ,
+    FAULT_CAUSAL_TOP_LEFT,
+    FAULT_HEADS_SWAPPED,
+    FAULT_HEAD_MODULO,
+    FAULT_GAIN,
+    FAULT_OFFSET,
+    FAULT_ACCUMULATOR_13,
+    FAULT_NAN,
+    FAULT_LSE_LOG2,
+    FAULT_LSE_TRANSPOSED,
+    FAULT_LSE_SCALE_MISSING,
+    FAULT_EMPTY_SPLIT_NAN,
+    FAULT_EMPTY_NOT_WRITTEN,
+    FAULT_E5M2_AS_E4M3,
+    FAULT_RESCALE_FORGOTTEN,
+    FAULT_SOFT_CAP_MISSING,
+    FAULT_SPLIT_DROPPED,
+    FAULT_P_NOT_OFFSET,
+    FAULT_COUNT
+};
+
+struct scalar_kernel {
+    struct kvg_arithmetic declared;
+    enum fault fault;
+    int lanes;        /* partial sums of a dot product, 1 = one serial chain */
+    int sum_per_tile; /* 1: sums of a tile are formed apart and then added */
+    double exp_error; /* relative error added to each exponential, random, within the declared one */
+};
+
+static inline enum kvg_ref_format scalar_format(enum kvg_dtype dtype)
+{
+    return kvg_ref_format_of(dtype);
+}
+
+/* q.k in `lanes` chains, which are then added up one after another. */
+static inline float scalar_dot(const float *a, const float *b, int64_t n, int lanes)
+{
+    float lane[16] = {0}, sum = 0.0f;
+    for (int64_t i = 0; i < n; i++)
+        lane[i % lanes] += a[i] * b[i];
+    for (int i = 0; i < lanes; i++)
+        sum += lane[i];
+    return sum;
+}
+
+/* An exponential with the declared error: the library's, off by a random part of exp_error. */
+static inline float scalar_exp2(const struct scalar_kernel *k, float x, uint64_t salt)
+{
+    struct rng r = {salt ^ (uint64_t)(int64_t)(x * 4096.0f)};
+    if (x == 0.0f)
+        return 1.0f;
+    return exp2f(x) * (float)(1.0 + k->exp_error * (2.0 * rng_unit(&r) - 1.0));
+}
+
+/* Hopper's FP8 accumulation: 32 products and the accumulator aligned to the largest exponent, 13 fraction
+ * bits kept, the rest cut off; the result cut to 13 fraction bits. */
+static inline float truncated(double x, int exponent)
+{
+    return (float)ldexp(trunc(ldexp(x, 13 - exponent)), exponent - 13);
+}
+
+static inline float accumulate_13(float acc, const float *p, const float *v, int64_t stride, int64_t count)
+{
+    int largest, e;
+    double sum;
+    frexp((double)acc, &largest);
+    for (int64_t j = 0; j < count; j++) {
+        frexp((double)p[j] * (double)v[j * stride], &e);
+        largest = e > largest ? e : largest;
+    }
+    sum = (double)truncated((double)acc, largest - 1);
+    for (int64_t j = 0; j < count; j++)
+        sum += (double)truncated((double)p[j] * (double)v[j * stride], largest - 1);
+    frexp(sum, &e);
+    return truncated(sum, e - 1);
+}
+
+struct scalar_row {
+    const struct kvg_prepared *p;
+    const struct scalar_kernel *k;
+    int64_t seq, head, kv_head, first, last;
+    const float *q;
+    float factor, soft_cap;
+    float *keys, *vals, *logits, *weights; /* scratch: [tile_max * head_dim] and [tile_max] */
+};
+
+static inline int64_t scalar_index(const struct scalar_row *r, const struct kvg_pages *pages, int64_t token)
+{
+    const struct kvg_prepared *p = r->p;
+    const int64_t page = p->block_table[r->seq * p->block_table_stride + token / p->c.block_size];
+    return page * pages->stride_block + token % p->c.block_size * pages->stride_slot +
+           r->kv_head * pages->stride_head;
+}
+
+static inline void scalar_load(const struct scalar_row *r, const struct kvg_pages *pages, int64_t token,
+                               float scale, enum kvg_dtype operand, int scaled_first, float *to)
+{
+    const struct kvg_prepared *p = r->p;
+    enum kvg_ref_format format = scalar_format(p->problem.kv_dtype);
+    if (r->k->fault == FAULT_E5M2_AS_E4M3 && format == KVG_REF_E5M2)
+        format = KVG_REF_E4M3;
+    const int64_t n = p->c.head_dim;
+    kvg_ref_load_row(format, pages->data, scalar_index(r, pages, token), n, to);
+    if (r->k->fault == FAULT_E5M2_AS_E4M3)
+        for (int64_t d = 0; d < n; d++)
+            to[d] = isnan(to[d]) ? 0.0f : to[d]; /* a reader that guards against NaN hides the cause */
+    if (scaled_first)
+        for (int64_t d = 0; d < n; d++)
+            to[d] *= scale;
+    if (operand == KVG_BF16)
+        for (int64_t d = 0; d < n; d++)
+            to[d] = kvg_ref_bf16_decode(kvg_ref_bf16_encode(to[d]));
+    else if (operand != KVG_F32)
+        for (int64_t d = 0; d < n && scaled_first; d++)
+            to[d] = kvg_ref_round(scalar_format(operand), to[d]);
+}
+
+/* Scales as the kernel sees them. */
+static inline float scalar_scale(const struct scalar_row *r, const float *scale)
+{
+    return scale[(r->k->fault == FAULT_HEAD0_SCALES ? 0 : r->kv_head) * r->p->scale_stride];
+}
+
+/* Softmax state of one split. */
+struct scalar_state {
+    float max, sum;
+    float acc[256];
+    int updates;
+};
+
+static inline void scalar_tile(const struct scalar_row *r, int64_t from, int64_t to, struct scalar_state *s)
+{
+    const struct scalar_kernel *k = r->k;
+    const struct kvg_arithmetic *a = &k->declared;
+    const int64_t d = r->p->c.head_dim;
+    const float log2e = 1.44269504f;
+    float max = s->max, tile_sum = 0.0f, tile_acc[256] = {0};
+    float k_scale = scalar_scale(r, r->p->k_scale), v_scale = scalar_scale(r, r->p->v_scale);
+    const int offset = a->p_format == KVG_E4M3 ? a->p_offset_log2 : 0;
+    if (k->fault == FAULT_K_SCALE_MISSING)
+        k_scale = 1.0f;
+    if (k->fault == FAULT_K_SCALE_TWICE && a->k_scaled_before_qk)
+        k_scale *= k_scale;
+    if (k->fault == FAULT_V_SCALE_MISSING)
+        v_scale = 1.0f;
+    for (int64_t t = from; t <= to; t++) {
+        scalar_load(r, &r->p->k_pages, t, k_scale, a->qk_operand, a->k_scaled_before_qk, r->keys);
+        scalar_load(r, &r->p->v_pages, t, v_scale, a->pv_operand, a->v_scaled_before_pv,
+                    r->vals + (t - from) * d);
+        float logit = scalar_dot(r->q, r->keys, d, k->lanes) * r->factor;
+        if (r->soft_cap > 0.0f && k->fault != FAULT_SOFT_CAP_MISSING)
+            logit = r->soft_cap * tanhf(logit / r->soft_cap);
+        r->logits[t - from] = logit;
+        max = logit > max || isnan(logit) ? logit : max;
+    }
+    float alpha = s->max == -INFINITY ? 0.0f : scalar_exp2(k, (s->max - max) * log2e, 1);
+    if (k->fault == FAULT_RESCALE_FORGOTTEN && alpha != 1.0f && s->updates++ == 1)
+        alpha = 1.0f; /* the second time that the max moves */
+    s->max = max;
+    s->sum *= alpha;
+    for (int64_t i = 0; i < d; i++)
+        s->acc[i] *= alpha;
+    for (int64_t t = from; t <= to; t++) {
+        const float w = scalar_exp2(
+            k, (r->logits[t - from] - max) * log2e + (k->fault == FAULT_P_NOT_OFFSET ? 0.0f : (float)offset),
+            (uint64_t)t);
+        const float rounded = kvg_ref_round(scalar_format(a->p_format), w);
+        r->weights[t - from] = rounded;
+        *(k->sum_per_tile ? &tile_sum : &s->sum) += a->row_sum_of_rounded_p ? rounded : w;
+        if (k->fault == FAULT_ACCUMULATOR_13)
+            continue;
+        float *acc = k->sum_per_tile ? tile_acc : s->acc;
+        for (int64_t i = 0; i < d; i++)
+            acc[i] += rounded * r->vals[(t - from) * d + i];
+    }
+    if (k->fault == FAULT_ACCUMULATOR_13)
+        for (int64_t t = from; t <= to; t += 32)
+            for (int64_t i = 0; i < d; i++)
+                s->acc[i] = accumulate_13(s->acc[i], r->weights + (t - from), r->vals + (t - from) * d + i, d,
+                                          to - t + 1 < 32 ? to - t + 1 : 32);
+    s->sum += tile_sum;
+    for (int64_t i = 0; i < d; i++)
+        s->acc[i] += tile_acc[i];
+}
+
+/* Keys [begin, end) of one split, of which the row sees part. */
+static inline void scalar_split(const struct scalar_row *r, int64_t begin, int64_t end,
+                                struct scalar_state *s)
+{
+    const struct kvg_arithmetic *a = &r->k->declared;
+    const int64_t tile = a->tile > 0 ? a->tile : end - begin, tiles = (end - begin + tile - 1) / tile;
+    memset(s, 0, sizeof *s);
+    s->max = -INFINITY;
+    for (int64_t n = 0; n < tiles; n++) {
+        const int64_t at = begin + (a->tile_last_first ? tiles - 1 - n : n) * tile;
+        int64_t from = at, to = (at + tile < end ? at + tile : end) - 1;
+        from = from > r->first ? from : r->first;
+        to = to < r->last ? to : r->last;
+        if (from <= to)
+            scalar_tile(r, from, to, s);
+    }
+}
+
+/* One output row: splits, merge, division. */
+static inline void scalar_row(const struct scalar_row *r, uint16_t *out, float *lse)
+{
+    const struct kvg_arithmetic *a = &r->k->declared;
+    const int64_t d = r->p->c.head_dim, n = r->p->seq_lens[r->seq];
+    const int64_t origin = a->split_from_window ? r->first : 0;
+    const int64_t end = r->last + 1 > n ? r->last + 1 : n;
+    const int64_t size = a->split_tokens > 0 ? a->split_tokens : end - origin;
+    const float offset =
+        a->p_format == KVG_E4M3 && r->k->fault != FAULT_P_NOT_OFFSET ? (float)a->p_offset_log2 : 0.0f;
+    float max = -INFINITY, sum = 0.0f, acc[256] = {0};
+    int taken = 0;
+    for (int64_t begin = origin; begin < end; begin += size) {
+        struct scalar_state s;
+        scalar_split(r, begin, begin + size < end ? begin + size : end, &s);
+        if (s.sum == 0.0f && r->k->fault != FAULT_EMPTY_SPLIT_NAN)
+            continue; /* nothing visible in this split */
+        if (r->k->fault == FAULT_SPLIT_DROPPED && taken++ == 1)
+            continue;
+        const float part = s.max + (logf(s.sum) - offset * 0.693147181f); /* lse of the split */
+        const float best = part > max ? part : max;
+        const float old = r->k->fault == FAULT_EMPTY_SPLIT_NAN || max > -INFINITY ? expf(max - best) : 0.0f;
+        const float now = expf(part - best);
+        sum = sum * old + now;
+        for (int64_t i = 0; i < d; i++)
+            acc[i] = acc[i] * old + s.acc[i] / s.sum * now;
+        max = best;
+    }
+    const float v_scale = a->v_scaled_before_pv                  ? 1.0f
+                          : r->k->fault == FAULT_V_SCALE_MISSING ? 1.0f
+                                                                 : scalar_scale(r, r->p->v_scale);
+    for (int64_t i = 0; i < d; i++) {
+        float o = acc[i] / sum * v_scale;
+        if (r->k->fault == FAULT_V_SCALE_TWICE)
+            o *= v_scale;
+        if (r->k->fault == FAULT_GAIN)
+            o *= 0.99f;
+        out[i] = kvg_ref_bf16_encode(o);
+    }
+    *lse = max + logf(sum);
+}
+
+/* The whole case. lse may not be NULL. */
+static inline void scalar_attention(const struct kvg_prepared *p, const struct scalar_kernel *k,
+                                    uint16_t *out, float *lse)
+{
+    const int64_t d = p->c.head_dim, heads = p->c.q_heads, group = heads / p->c.kv_heads;
+    int64_t longest = 1;
+    for (int64_t b = 0; b < p->c.batch; b++)
+        longest = p->seq_lens[b] > longest ? p->seq_lens[b] : longest;
+    longest = k->declared.tile > 0 && k->declared.tile < longest ? k->declared.tile : longest;
+    float *scratch = malloc((size_t)((longest + 2) * d + 2 * longest) * sizeof *scratch);
+    if (!scratch)
+        abort();
+    struct scalar_row r = {.p = p, .k = k, .keys = scratch, .vals = scratch + d};
+    r.logits = r.vals + (longest + 1) * d;
+    r.weights = r.logits + longest;
+    r.soft_cap = p->problem.soft_cap;
+    for (int64_t b = 0; b < p->c.batch; b++)
+        for (int64_t i = 0; i < p->cu_q_lens[b + 1] - p->cu_q_lens[b]; i++)
+            for (int64_t h = 0; h < heads; h++) {
+                const int64_t row = (p->cu_q_lens[b] + i) * heads + h, n = p->seq_lens[b];
+                const int64_t q_len = p->cu_q_lens[b + 1] - p->cu_q_lens[b];
+                float q[256];
+                r.seq = b;
+                r.head = h;
+                r.kv_head = k->fault == FAULT_HEAD_MODULO ? h % p->c.kv_heads : h / group;
+                r.last = !p->problem.causal                  ? n - 1
+                         : k->fault == FAULT_CAUSAL_TOP_LEFT ? (i < n ? i : n - 1)
+                                                             : n - q_len + i;
+                int64_t window = p->problem.window;
+                if (window > 0)
+                    window += (k->fault == FAULT_WINDOW_ONE_MORE) - (k->fault == FAULT_WINDOW_ONE_LESS);
+                r.first = window > 0 && r.last - window + 1 > 0 ? r.last - window + 1 : 0;
+                if (k->fault == FAULT_LAST_KEY_MISSED)
+                    r.last--;
+                if (k->fault == FAULT_PAGE_TAIL_READ && r.last % p->c.block_size != p->c.block_size - 1)
+                    r.last++;
+                if (r.last < r.first) {
+                    if (k->fault == FAULT_EMPTY_NOT_WRITTEN)
+                        continue;
+                    memset(out + row * d, 0, (size_t)d * sizeof *out);
+                    lse[row] = -INFINITY;
+                    continue;
+                }
+                const int64_t q_row = k->fault == FAULT_HEADS_SWAPPED ? row ^ 1 : row;
+                for (int64_t j = 0; j < d; j++)
+                    q[j] = kvg_ref_round(scalar_format(k->declared.qk_operand),
+                                         p->q8 ? kvg_ref_load(KVG_REF_E4M3, p->q8, q_row * d + j)
+                                               : kvg_ref_bf16_decode(p->q[q_row * d + j]));
+                r.q = q;
+                const float k_scale = scalar_scale(&r, p->k_scale);
+                r.factor = p->softmax_scale;
+                if (p->q8 && k->fault != FAULT_Q_SCALE_MISSING)
+                    r.factor *= scalar_scale(&r, p->q_scale);
+                if (!k->declared.k_scaled_before_qk && k->fault != FAULT_K_SCALE_MISSING)
+                    r.factor *= k_scale;
+                if (!k->declared.k_scaled_before_qk && k->fault == FAULT_K_SCALE_TWICE)
+                    r.factor *= k_scale;
+                if (k->fault == FAULT_SOFTMAX_SCALE)
+                    r.factor *= 1.05f;
+                scalar_row(&r, out + row * d, &lse[row]);
+            }
+    free(scratch);
+}
+
+/* Faults of the finished output. */
+static inline void spoil(const struct kvg_prepared *p, enum fault fault, uint16_t *out, float *lse)
+{
+    const int64_t rows = p->total_q * p->c.q_heads, elements = rows * p->c.head_dim;
+    switch (fault) {
+    case FAULT_ZERO:
+        memset(out, 0, (size_t)elements * sizeof *out);
+        break;
+    case FAULT_NEGATED:
+        for (int64_t i = 0; i < elements; i++)
+            out[i] ^= 0x8000u;
+        break;
+    case FAULT_NAN:
+        out[elements / 2] = 0x7fc0u;
+        break;
+    case FAULT_LSE_LOG2:
+        for (int64_t i = 0; i < rows; i++)
+            lse[i] *= 1.44269504f;
+        break;
+    case FAULT_LSE_SCALE_MISSING: /* the offset 2^8 left in */
+        for (int64_t i = 0; i < rows; i++)
+            lse[i] += 8.0f * 0.693147181f;
+        break;
+    case FAULT_LSE_TRANSPOSED: {
+        float *copy = malloc((size_t)rows * sizeof *copy);
+        if (!copy)
+            abort();
+        memcpy(copy, lse, (size_t)rows * sizeof *copy);
+        for (int64_t t = 0; t < p->total_q; t++)
+            for (int64_t h = 0; h < p->c.q_heads; h++)
+                lse[h * p->total_q + t] = copy[t * p->c.q_heads + h];
+        free(copy);
+        break;
+    }
+    case FAULT_OFFSET: /* a hundredth of the largest output, added everywhere */
+    {
+        float most = 0.0f;
+        for (int64_t i = 0; i < elements; i++)
+            most = fmaxf(most, fabsf(kvg_ref_bf16_decode(out[i])));
+        for (int64_t i = 0; i < elements; i++)
+            out[i] = kvg_ref_bf16_encode(kvg_ref_bf16_decode(out[i]) + 0.01f * most);
+        break;
+    }
+    default:
+        break;
+    }
+}
+
+#endif

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_false_alarms.c: right kernels must pass. Random cases over dtypes, schemes, paths, phases, shapes,
+ * sizes from 1e-4 to 1e4, softmax from flat to one-hot; kernels with every arithmetic that can be declared
+ * and FP32 sums in several orders; and the FP64 oracle rounded to bf16.
+ *
+ * KVG_TEST_CASES sets the number of cases (default 400), KVG_TEST_SEED the first seed. The distribution of
+ * ratios is printed, and must stay inside the bounds with the room that the derivation promises.
+ */
+#include <stdarg.h>
+#include <setjmp.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <cmocka.h>
+#include "../../harness/bounds.h"
+#include "../../harness/verify.h"
+#include "scalar_attention.h"
+
+/* What the stub kernel declares: set before kvg_expect. */
+static struct kvg_arithmetic declaration;
+
+static void declare(const struct kvg_problem *problem, int64_t seq_len, struct kvg_arithmetic *out)
+{
+    (void)problem;
+    (void)seq_len;
+    *out = declaration;
+}
+
+static const struct kvg_kernel stub = {.name = "test/scalar", .arithmetic = declare};
+
+struct trial {
+    struct kvg_case c;
+    struct values values;
+    struct scalar_kernel kernel;
+    int oracle; /* 1: the output is the FP64 oracle's, in bf16 */
+};
+
+static int64_t one_of(struct rng *r, const int64_t *list, int64_t n)
+{
+    return list[rng_below(r, n)];
+}
+#define ONE_OF(r, ...)                                                                                       \
+    one_of(r, (const int64_t[]){__VA_ARGS__}, (int64_t)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)))
+
+static struct kvg_case random_case(struct rng *r)
+{
+    struct kvg_case c;
+    memset(&c, 0, sizeof c);
+    strcpy(c.kernel, "test/scalar");
+    strcpy(c.input, "normal");
+    c.phase =
+        (enum kvg_phase)ONE_OF(r, KVG_PHASE_DECODE, KVG_PHASE_DECODE, KVG_PHASE_APPEND, KVG_PHASE_PREFILL);
+    c.path = rng_below(r, 2) ? KVG_PATH_FP8 : KVG_PATH_DEQUANT;
+    c.kv_cache_dtype = c.path == KVG_PATH_FP8
+                           ? KVG_CACHE_FP8_E4M3
+                           : (enum kvg_cache_dtype)ONE_OF(r, KVG_CACHE_AUTO, KVG_CACHE_FP8_E4M3,
+                                                          KVG_CACHE_FP8_E5M2, KVG_CACHE_FP8_E4M3FNUZ);
+    c.scheme = c.kv_cache_dtype != KVG_CACHE_AUTO && rng_below(r, 2) ? KVG_PER_HEAD : KVG_PER_TENSOR;
+    c.calibration = KVG_CALIBRATION_NONE;
+    c.layer = -1;
+    c.batch = 1 + rng_below(r, 4);
+    c.kv_heads = 1 + rng_below(r, 3);
+    c.q_heads = c.kv_heads * (1 + rng_below(r, 4));
+    c.head_dim = ONE_OF(r, 32, 64, 128);
+    c.block_size = ONE_OF(r, 8, 16, 64);
+    c.layout = rng_below(r, 2) ? KVG_HND : KVG_NHD;
+    c.lengths = rng_below(r, 2) ? KVG_LENGTHS_RAGGED : KVG_LENGTHS_UNIFORM;
+    c.threads = 2;
+    c.seed = rng_bits(r);
+    if (c.phase == KVG_PHASE_PREFILL) {
+        c.context = 1 + rng_below(r, 80);
+        c.q_len = c.context;
+    } else {
+        c.context = rng_below(r, 8) == 0 ? 2000 + rng_below(r, 6000) : 1 + rng_below(r, 700);
+        c.q_len = c.phase == KVG_PHASE_DECODE ? 1 : 1 + rng_below(r, c.context < 6 ? c.context : 6);
+        if (c.phase == KVG_PHASE_APPEND && c.context > 1000)
+            c.q_heads = c.kv_heads;
+    }
+    c.window = rng_below(r, 4) == 0 ? 1 + rng_below(r, c.context + 10) : 0;
+    c.soft_cap = rng_below(r, 5) == 0 ? rng_log_uniform(r, 0.5, 100.0) : 0.0;
+    return c;
+}
+
+/* Sizes: the standard deviation of a logit from flat (1e-3) to one-hot (300), K and V from 1e-4 to 1e4. */
+static struct values random_values(struct rng *r, const struct kvg_case *c)
+{
+    struct values w;
+    const int one = c->kv_cache_dtype != KVG_CACHE_AUTO && rng_below(r, 6) == 0;
+    w.rule = one ? SCALE_ONE : (enum scale_rule)rng_below(r, SCALE_ONE);
+    w.k = one ? rng_log_uniform(r, 0.05, 500.0) : rng_log_uniform(r, 1e-4, 1e4);
+    w.v = one ? rng_log_uniform(r, 0.05, 500.0) : rng_log_uniform(r, 1e-4, 1e4);
+    w.q = (rng_below(r, 3) ? rng_log_uniform(r, 0.3, 3.0) : rng_log_uniform(r, 1e-3, 300.0)) / w.k;
+    w.k_pattern = (enum k_pattern)rng_below(r, K_PATTERNS);
+    w.v_pattern = (enum v_pattern)rng_below(r, V_PATTERNS);
+    return w;
+}
+
+static struct scalar_kernel random_kernel(struct rng *r, const struct kvg_case *c)
+{
+    struct scalar_kernel k;
+    memset(&k, 0, sizeof k);
+    struct kvg_arithmetic *a = &k.declared;
+    const int fp8 = c->path == KVG_PATH_FP8;
+    k.lanes = (int)ONE_OF(r, 1, 4, 16);
+    k.sum_per_tile = (int)rng_below(r, 2);
+    k.exp_error = rng_below(r, 2) ? rng_log_uniform(r, 1e-7, 1e-5) : 0.0;
+    a->qk_operand = fp8 ? KVG_E4M3 : rng_below(r, 2) ? KVG_BF16 : KVG_F32;
+    a->pv_operand = fp8 ? KVG_E4M3 : rng_below(r, 2) ? KVG_BF16 : KVG_F32;
+    a->k_scaled_before_qk = !fp8 && rng_below(r, 2);
+    a->v_scaled_before_pv = !fp8 && rng_below(r, 2);
+    a->qk_accumulator_bits = a->pv_accumulator_bits = 24;
+    a->qk_chain = c->head_dim / k.lanes + (k.lanes > 1 ? k.lanes : 0);
+    a->exp2_rel_error = 0x1p-22 + k.exp_error;
+    a->p_format = fp8 ? KVG_E4M3 : (enum kvg_dtype)ONE_OF(r, KVG_F32, KVG_F32, KVG_BF16);
+    a->p_offset_log2 = a->p_format == KVG_E4M3 ? 8 : 0;
+    a->row_sum_of_rounded_p = (int)rng_below(r, 2);
+    a->tile = ONE_OF(r, 1, 16, 48, 64, 128);
+    a->tile_last_first = (int)rng_below(r, 2);
+    a->split_tokens = rng_below(r, 2) ? ONE_OF(r, 64, 256, 1000) : 0;
+    a->split_from_window = (int)rng_below(r, 2);
+    a->deterministic = 1;
+    return k;
+}
+
+/* FP64 output and lse of every row. */
+static void oracle(const struct kvg_prepared *p, uint16_t *out, float *lse)
+{
+    const int64_t rows = p->total_q * p->c.q_heads, d = p->c.head_dim;
+    struct kvg_ref_attention a;
+    struct kvg_ref_row *list = malloc((size_t)rows * sizeof *list);
+    double *o = malloc((size_t)(rows * d) * sizeof *o), *l = malloc((size_t)rows * sizeof *l);
+    assert_non_null(list);
+    assert_non_null(o);
+    assert_non_null(l);
+    int64_t n = 0;
+    for (int64_t b = 0; b < p->c.batch; b++)
+        for (int64_t i = 0; i < p->cu_q_lens[b + 1] - p->cu_q_lens[b]; i++)
+            for (int64_t h = 0; h < p->c.q_heads; h++)
+                list[n++] = (struct kvg_ref_row){(int32_t)b, (int32_t)i, (int32_t)h};
+    kvg_prepared_dequantised(p, &a);
+    assert_int_equal(kvg_ref_attention_f64(&a, list, rows, o, l), 0);
+    for (int64_t i = 0; i < rows * d; i++)
+        out[i] = kvg_ref_bf16_encode((float)o[i]);
+    for (int64_t i = 0; i < rows; i++)
+        lse[i] = (float)l[i];
+    free(list);
+    free(o);
+    free(l);
+}
+
+/* ---------------------------------------------------------------- distribution */
+
+enum series { BOUND, PROBABLE, LSE, GAIN, ZERO, SERIES };
+static const char *const series_name[SERIES] = {"bound_ratio_max", "prob_ratio_max", "lse_ratio_max",
+                                                "|gain - 1| / limit", "1 / zero_ratio"};
+
+static int compare_doubles(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void print_series(const char *name, double *x, int64_t n)
+{
+    if (n == 0)
+        return;
+    qsort(x, (size_t)n, sizeof *x, compare_doubles);
+    printf("%-20s n %6lld  median %.3g  90%% %.3g  99%% %.3g  99.9%% %.3g  max %.3g\n", name, (long long)n,
+           x[n / 2], x[n * 9 / 10], x[n * 99 / 100], x[n * 999 / 1000], x[n - 1]);
+}
+
+static int64_t cases_from_environment(void)
+{
+    const char *text = getenv("KVG_TEST_CASES");
+    const int64_t n = text ? strtoll(text, NULL, 10) : 0;
+    return n > 0 ? n : getenv("KVG_TEST_SANITIZED") ? 60 : 400;
+}
+
+static void print_trial(const struct trial *t, uint64_t seed)
+{
+    const struct kvg_arithmetic *a = &t->kernel.declared;
+    print_error(
+        "KVG_TEST_SEED=%llu KVG_TEST_CASES=1: phase %d path %d dtype %d batch %lld q_len %lld context %lld "
+        "heads "
+        "%lld/%lld dim %lld window %lld cap %g; q %g k %g v %g patterns %d %d rule %d; qk %d pv %d scaled %d "
+        "%d "
+        "p %d rounded sum %d tile %lld last first %d split %lld from window %d lanes %d exp %g oracle %d\n",
+        (unsigned long long)seed, t->c.phase, t->c.path, t->c.kv_cache_dtype, (long long)t->c.batch,
+        (long long)t->c.q_len, (long long)t->c.context, (long long)t->c.q_heads, (long long)t->c.kv_heads,
+        (long long)t->c.head_dim, (long long)t->c.window, t->c.soft_cap, t->values.q, t->values.k,
+        t->values.v, t->values.k_pattern, t->values.v_pattern, t->values.rule, a->qk_operand, a->pv_operand,
+        a->k_scaled_before_qk, a->v_scaled_before_pv, a->p_format, a->row_sum_of_rounded_p,
+        (long long)a->tile, a->tile_last_first, (long long)a->split_tokens, a->split_from_window,
+        t->kernel.lanes, t->kernel.exp_error, t->oracle);
+}
+
+static struct trial random_trial(uint64_t seed)
+{
+    struct rng r = {seed * 0x2545f4914f6cdd1du};
+    struct trial t;
+    memset(&t, 0, sizeof t);
+    t.c = random_case(&r);
+    t.values = random_values(&r, &t.c);
+    t.kernel = random_kernel(&r, &t.c);
+    t.oracle = rng_below(&r, 5) == 0;
+    if (t.oracle) { /* exact arithmetic is right for every declaration without deliberate rounding */
+        t.kernel.declared.p_format = KVG_F32;
+        t.kernel.declared.p_offset_log2 = 0;
+        t.kernel.declared.k_scaled_before_qk = t.kernel.declared.v_scaled_before_pv = 0;
+    }
+    return t;
+}
+
+/* Runs a trial; the verdict is in row. */
+static void run_trial(const struct trial *t, uint64_t seed, struct kvg_row *row)
+{
+    struct kvg_error error = {0};
+    struct kvg_prepared p;
+    struct kvg_expectation *e;
+    if (kvg_prepare(&t->c, NULL, &p, &error) != 0)
+        fail_msg("%s", error.text);
+    give_values(&p, &t->values, seed);
+    const int64_t rows = p.total_q * p.c.q_heads;
+    uint16_t *out = malloc((size_t)(rows * p.c.head_dim) * sizeof *out + 1);
+    float *lse = malloc((size_t)rows * sizeof *lse + 1);
+    assert_non_null(out);
+    assert_non_null(lse);
+    if (t->oracle)
+        oracle(&p, out, lse);
+    else
+        scalar_attention(&p, &t->kernel, out, lse);
+    declaration = t->kernel.declared;
+    if (kvg_expect(&p, &stub, 0, &e, &error) != 0 || kvg_compare_attention(e, out, lse, row, &error) != 0)
+        fail_msg("%s", error.text);
+    kvg_expectation_free(e);
+    kvg_prepared_free(&p);
+    free(out);
+    free(lse);
+}
+
+static void test_right_kernels_pass(void **state)
+{
+    (void)state;
+    const int64_t n = cases_from_environment();
+    const char *first = getenv("KVG_TEST_SEED");
+    const uint64_t base = first ? strtoull(first, NULL, 10) : 1;
+    double *x[SERIES];
+    int64_t count[SERIES] = {0}, alarms = 0, mistrusted = 0;
+    for (int s = 0; s < SERIES; s++) {
+        x[s] = malloc((size_t)n * sizeof *x[s]);
+        assert_non_null(x[s]);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        const uint64_t seed = base + (uint64_t)i;
+        const struct trial t = random_trial(seed);
+        struct kvg_row row;
+        assert_int_equal(kvg_row_init(&row), 0);
+        run_trial(&t, seed, &row);
+        if (row.status == KVG_INCORRECT) {
+            alarms++;
+            print_error("false alarm: %s\n", row.reason);
+            print_trial(&t, seed);
+        }
+        if (row.status == KVG_MISTRUSTED) {
+            mistrusted++;
+            if (getenv("KVG_TEST_SEED"))
+                print_message("mistrusted: %s\n", row.reason);
+        }
+        const double value[SERIES] = {row.bound_ratio_max, row.prob_ratio_max, row.lse_ratio_max,
+                                      fmax(1.0 - row.gain_min, row.gain_max - 1.0) / row.gain_limit,
+                                      1.0 / row.zero_ratio};
+        for (int s = 0; s < SERIES; s++)
+            if (isfinite(value[s]))
+                x[s][count[s]++] = value[s];
+        kvg_row_free(&row);
+    }
+    for (int s = 0; s < SERIES; s++) {
+        print_series(series_name[s], x[s], count[s]);
+        free(x[s]);
+    }
+    printf("%lld right cases, %lld false alarms, %lld mistrusted\n", (long long)n, (long long)alarms,
+           (long long)mistrusted);
+    assert_int_equal(alarms, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_right_kernels_pass)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
