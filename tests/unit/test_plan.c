@@ -358,7 +358,7 @@ static void too_large_a_product_is_refused(void **unused)
     (void)unused;
     refuse(
         &(struct kvg_plan_request){.axis = {[KVG_AXIS_CONTEXT] = "1:2000:+1", [KVG_AXIS_SEED] = "0:600:+1"}},
-        KVG_EXIT_USAGE, "more than 1000000 cases");
+        KVG_EXIT_USAGE, "more than 100000 cases");
 }
 
 /* ------------------------------------------------------------------------------------------ --case */
