@@ -1,0 +1,485 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * decode_sm90.cuh: paged decode attention for Hopper, one template for every cache dtype and both paths.
+ *
+ * The idea. Decode reads every K and V byte once and does little with it, so the kernel is a memory reader with
+ * some arithmetic hidden under it. One warp asks for pages with bulk tensor copies into a ring of stages;
+ * eight warps compute, each for one KV head.
+ *   - The products are turned round: S^T = K Q^T and O^T = V^T P^T, so keys and dims fill the 16 rows of the
+ *     tensor instruction and the query heads of a group sit in its 8 columns. Nothing of K or V is padding.
+ *   - The order of dims in K Q^T and of dims in O^T is free. It is chosen so that a lane reads 16 bytes of one
+ *     row at a time, conflict-free under the 128-byte swizzle, and never shuffles K or V between lanes:
+ *       K: lane (g, t) = (lane / 4, lane % 4) owns dims 32t .. 32t+31 (FP8) of keys g and g + 8;
+ *       V: lane (g, t) owns dims 16g .. 16g+15 (FP8) of keys 2t, 2t+1, 2t+8, 2t+9; two byte permutes put the
+ *          two keys of a dim side by side, which is the transpose that FP8 lacks on Hopper.
+ *   - P crosses over with one movmatrix per 8 keys. The running max is only reduced when a vote says it grew.
+ *   - Every tile's product starts at zero and is added to FP32 registers.
+ *
+ * Counts for 16 keys of one KV head, head_dim 128, FP8 (4 KB of payload), instructions of one warp:
+ *   loads 8, unpack 64, permutes 16, tensor 16, flush 16 adds, softmax about 40: 160, that is 0.04 a byte. At
+ *   33 bytes/ns an SM (4400 GB/s over 132) and 1.7 GHz that is 0.8 of the 4 issue slots of a cycle.
+ */
+#ifndef KVG_CUDA_DECODE_SM90_CUH
+#define KVG_CUDA_DECODE_SM90_CUH
+
+#include "../kernel.h"
+#include "plan.h"
+#include "ptx.cuh"
+
+struct kvg_sm90_params {
+    CUtensorMap k, v; /* bytes x slots x heads x blocks */
+    const void *q;
+    int64_t q_stride_token, q_stride_head;
+    const int32_t *block_table;
+    int64_t block_table_stride;
+    const int32_t *seq_lens, *cu_q_lens;
+    const float *q_scale, *k_scale, *v_scale;
+    int64_t scale_stride;
+    float softmax_scale, soft_cap;
+    uint16_t *out;
+    int64_t out_stride_token, out_stride_head;
+    float *lse;
+    int64_t lse_stride_token;
+    float2 *part_stats; /* (max in log2 units, row sum) */
+    float *part_out;    /* unnormalised, head_dim floats a row */
+    uint32_t *counter;
+    int batch, q_heads, group, head_dim, block_size, window, causal, max_q_len;
+    int heads, row_blocks, splits_per_block, columns, box_tokens, split_tokens, units_per_seq, head_blocks, stages;
+    int stage_bytes, rectangular, dynamic, direct;
+};
+
+enum { KVG_SM90_UNIT_RING = 8, KVG_SM90_MAX_STAGES = 16, KVG_SM90_THREADS = 32 * (KVG_SM90_WARPS + 4) };
+
+/* P is scaled by 2^offset before it is rounded: 8 is FlashAttention-3's rule for e4m3; 14 keeps f16 out of its
+ * subnormals down to 2^-28 of the maximum. */
+template <int KV, int FP8>
+struct kvg_sm90_traits {
+    static constexpr bool bf16 = KV == KVG_BF16;
+    static constexpr int offset = FP8 ? 8 : bf16 ? 0 : 14;
+    static constexpr int seg_dims = bf16 ? 64 : 128; /* dims in a 128-byte segment */
+    static constexpr int seg_mmas = bf16 ? 4 : 8;    /* 16 x 8 x 16 products per segment, in QK and in PV */
+};
+
+/* Shared memory behind the stages. */
+struct kvg_sm90_shared {
+    uint64_t full[KVG_SM90_MAX_STAGES], empty[KVG_SM90_MAX_STAGES];
+    uint64_t unit_full[KVG_SM90_UNIT_RING], unit_empty[KVG_SM90_UNIT_RING];
+    int32_t unit[KVG_SM90_UNIT_RING];
+};
+
+/* The part of a sequence that a unit covers. */
+struct kvg_sm90_unit {
+    int b, head_block, index; /* index: counted from the sequence's first visible unit */
+    int len;                  /* keys of the sequence */
+    int q_len;
+    int first; /* first visible key of any query */
+    int start; /* first key of the unit */
+};
+
+KVG_DEV int kvg_first_visible(const kvg_sm90_params &p, int len, int q_len) {
+    const int last0 = p.causal ? len - q_len : len - 1;
+    return p.window > 0 ? max(0, last0 - p.window + 1) : 0;
+}
+
+KVG_DEV int kvg_unit_count(const kvg_sm90_params &p, int len, int q_len) {
+    const int unit = p.split_tokens * p.splits_per_block;
+    return len <= 0 ? 0 : (len + unit - 1) / unit - kvg_first_visible(p, len, q_len) / unit;
+}
+
+/* Where unit u lies. `prefix` counts units before each sequence (NULL: rectangular). */
+KVG_DEV kvg_sm90_unit kvg_locate(const kvg_sm90_params &p, const int32_t *prefix, int u) {
+    kvg_sm90_unit x;
+    x.head_block = u % p.head_blocks;
+    u /= p.head_blocks;
+    if (prefix) {
+        int lo = 0, hi = p.batch; /* prefix[lo] <= u < prefix[hi] */
+        while (hi - lo > 1) {
+            const int mid = (lo + hi) / 2;
+            if (prefix[mid] <= u)
+                lo = mid;
+            else
+                hi = mid;
+        }
+        x.b = lo;
+        x.index = u - prefix[lo];
+    } else {
+        x.b = u / p.units_per_seq;
+        x.index = u - x.b * p.units_per_seq;
+    }
+    x.len = p.seq_lens[x.b];
+    x.q_len = p.cu_q_lens[x.b + 1] - p.cu_q_lens[x.b];
+    x.first = kvg_first_visible(p, x.len, x.q_len);
+    const int unit = p.split_tokens * p.splits_per_block;
+    x.start = (x.first / unit + x.index) * unit;
+    return x;
+}
+
+/* Tiles [begin, end) of the unit's splits that hold a visible key; all splits of a unit step together. */
+KVG_DEV void kvg_tile_range(const kvg_sm90_params &p, const kvg_sm90_unit &x, int tile, int &begin, int &end) {
+    const int n = min(p.split_tokens, x.len - x.start);
+    end = n <= 0 ? 0 : (n + tile - 1) / tile;
+    begin = p.splits_per_block == 1 ? min(end, max(0, x.first - x.start) / tile) : 0;
+}
+
+/* Units before each sequence, by all threads of the block; prefix has batch + 1 entries. */
+static __device__ void kvg_prefix_units(const kvg_sm90_params &p, int32_t *prefix) {
+    __shared__ int32_t warp_sum[KVG_SM90_THREADS / 32];
+    const int per = (p.batch + KVG_SM90_THREADS - 1) / KVG_SM90_THREADS;
+    const int from = threadIdx.x * per;
+    int sum = 0;
+    for (int i = from; i < min(from + per, p.batch); i++) {
+        prefix[i] = sum;
+        sum += kvg_unit_count(p, p.seq_lens[i], p.cu_q_lens[i + 1] - p.cu_q_lens[i]);
+    }
+    int incl = sum;
+    for (int d = 1; d < 32; d *= 2) {
+        const int up = __shfl_up_sync(~0u, incl, d);
+        if ((threadIdx.x & 31) >= d)
+            incl += up;
+    }
+    if ((threadIdx.x & 31) == 31)
+        warp_sum[threadIdx.x / 32] = incl;
+    __syncthreads();
+    int before = incl - sum;
+    for (int w = 0; w < (int)threadIdx.x / 32; w++)
+        before += warp_sum[w];
+    for (int i = from; i < min(from + per, p.batch); i++)
+        prefix[i] += before;
+    if (threadIdx.x == KVG_SM90_THREADS - 1)
+        prefix[p.batch] = before + sum;
+    __syncthreads();
+}
+
+/* ------------------------------------------------------------------ the reader */
+
+struct kvg_sm90_ring {
+    int stage;
+    uint32_t phase;
+    KVG_MEMBER void next(int stages) {
+        if (++stage == stages) {
+            stage = 0;
+            phase ^= 1;
+        }
+    }
+};
+
+/* Lane i brings box i of a step: splits_per_block splits x tile / box_tokens boxes, at most 32. Lanes beyond that
+ * look up the pages of later steps, so that one load of the block table serves 32 / boxes steps, and the
+ * next load is always under way. */
+template <int NSEG, int TILE>
+KVG_DEV void kvg_read_unit(const kvg_sm90_params &p, const kvg_sm90_unit &x, kvg_sm90_shared &sh, uint32_t stages,
+                           kvg_sm90_ring &ring, uint64_t policy) {
+    const int lane = threadIdx.x & 31;
+    const int per_tile = TILE / p.box_tokens;
+    const int boxes = p.splits_per_block * per_tile;
+    const int steps_a_load = 32 / boxes;
+    const int box = lane % boxes, ahead = lane / boxes;
+    const int split = box / per_tile, part = box % per_tile;
+    const uint32_t box_bytes = (uint32_t)(NSEG * p.heads * p.box_tokens * KVG_SM90_SEGMENT);
+    const uint32_t seg_bytes = (uint32_t)(p.heads * p.box_tokens * KVG_SM90_SEGMENT);
+    const int split_start = x.start + split * p.split_tokens;
+    const int split_end = min(split_start + p.split_tokens, x.len);
+    const int32_t *table = p.block_table + x.b * p.block_table_stride;
+    int begin, end;
+    kvg_tile_range(p, x, TILE, begin, end);
+
+    const auto lookup = [&](int step, int &page, int &slot) {
+        const int token = split_start + (step + ahead) * TILE + part * p.box_tokens;
+        page = -1;
+        slot = token % p.block_size;
+        if (ahead < steps_a_load && step + ahead < end && token < split_end && token + p.box_tokens > x.first)
+            page = table[token / p.block_size];
+    };
+    int page, slot, next_page = -1, next_slot = 0;
+    lookup(begin, page, slot);
+    for (int base = begin; base < end; base += steps_a_load) {
+        lookup(base + steps_a_load, next_page, next_slot);
+        for (int s = 0; s < steps_a_load && base + s < end; s++) {
+            const bool mine = ahead == s && page >= 0;
+            const uint32_t bytes = __popc(__ballot_sync(~0u, mine)) * box_bytes;
+#pragma unroll
+            for (int kv = 0; kv < 2; kv++) {
+                const uint32_t full = kvg_smem(&sh.full[ring.stage]);
+                kvg_bar_wait(kvg_smem(&sh.empty[ring.stage]), ring.phase ^ 1);
+                if (lane == 0)
+                    kvg_bar_expect(full, bytes);
+                __syncwarp();
+                if (mine) {
+                    const uint32_t dst = stages + ring.stage * p.stage_bytes + box * box_bytes;
+#pragma unroll
+                    for (int seg = 0; seg < NSEG; seg++)
+                        kvg_tma_box(dst + seg * seg_bytes, kv ? &p.v : &p.k, full, seg * KVG_SM90_SEGMENT, slot,
+                                    x.head_block * p.heads, page, policy);
+                }
+                __syncwarp();
+                ring.next(p.stages);
+            }
+        }
+        page = next_page;
+        slot = next_slot;
+    }
+}
+
+template <int NSEG, int TILE>
+KVG_DEV void kvg_reader(const kvg_sm90_params &p, kvg_sm90_shared &sh, uint32_t stages, const int32_t *prefix) {
+    const int lane = threadIdx.x & 31;
+    const int total = p.head_blocks * (prefix ? prefix[p.batch] : p.batch * p.units_per_seq);
+    const uint64_t policy = kvg_policy_stream();
+    kvg_sm90_ring ring = {0, 0};
+    int slot = 0;
+    uint32_t slot_phase = 0;
+    int u = blockIdx.x;
+    while (true) {
+        int next = u + gridDim.x;
+        if (p.dynamic && u < total && lane == 0)
+            next = gridDim.x + atomicAdd(p.counter, 1u);
+        kvg_bar_wait(kvg_smem(&sh.unit_empty[slot]), slot_phase ^ 1);
+        if (lane == 0) {
+            sh.unit[slot] = u < total ? u : -1;
+            kvg_bar_arrive(kvg_smem(&sh.unit_full[slot]));
+        }
+        if (++slot == KVG_SM90_UNIT_RING) {
+            slot = 0;
+            slot_phase ^= 1;
+        }
+        if (u >= total)
+            return;
+        const kvg_sm90_unit x = kvg_locate(p, prefix, u);
+        kvg_read_unit<NSEG, TILE>(p, x, sh, stages, ring, policy);
+        u = __shfl_sync(~0u, next, 0);
+    }
+}
+
+/* ------------------------------------------------------------------ the arithmetic warps */
+
+template <int KV, int FP8, int NSEG, int SUB>
+struct kvg_sm90_warp {
+    using T = kvg_sm90_traits<KV, FP8>;
+    static constexpr int tile = 16 * SUB;
+    uint32_t qf[NSEG][T::seg_mmas][2]; /* Q^T fragments */
+    float o[NSEG][T::seg_mmas][4];     /* O^T: FP32 sums over the split so far */
+    float m[2], l[2];                  /* running max (log2 units) and this lane's share of the row sum, columns 2t, 2t+1 */
+    float scale[2];                    /* logit in log2 units = scale * (K Q^T); with a soft cap: logit / cap */
+    int last[2], first[2];             /* visible keys of the columns */
+
+    /* K, 16 rows: chunk 2t and 2t+1 of rows g and g + 8. */
+    KVG_MEMBER void qk(float (&s)[4], uint32_t row_lo, uint32_t row_hi, uint32_t col, int seg) {
+        const uint4 a = kvg_lds128(row_lo + col), b = kvg_lds128(row_hi + col);
+        const uint4 c = kvg_lds128(row_lo + (col ^ 16)), d = kvg_lds128(row_hi + (col ^ 16));
+        const uint32_t lo[8] = {a.x, a.y, a.z, a.w, c.x, c.y, c.z, c.w};
+        const uint32_t hi[8] = {b.x, b.y, b.z, b.w, d.x, d.y, d.z, d.w};
+#pragma unroll
+        for (int j = 0; j < T::seg_mmas; j++) {
+            uint32_t a0, a1, a2, a3;
+            if (T::bf16) {
+                a0 = lo[(2 * j) & 7], a1 = hi[(2 * j) & 7], a2 = lo[(2 * j + 1) & 7], a3 = hi[(2 * j + 1) & 7];
+            } else if (KV == KVG_E4M3) {
+                kvg_unpack_e4m3(lo[j], a0, a2);
+                kvg_unpack_e4m3(hi[j], a1, a3);
+            } else {
+                kvg_unpack_e5m2(lo[j], a0, a2);
+                kvg_unpack_e5m2(hi[j], a1, a3);
+            }
+            kvg_mma<T::bf16>(s, a0, a1, a2, a3, qf[seg][j][0], qf[seg][j][1]);
+        }
+    }
+
+    /* One word of V (two dims in bf16, four in FP8) of keys 2t, 2t+1 | 2t+8, 2t+9, times P. */
+    template <bool FIRST>
+    KVG_MEMBER void pv_word(float (*acc)[4], uint32_t a, uint32_t b, uint32_t c, uint32_t d, const uint32_t (&pf)[2]) {
+        const uint32_t ab = __byte_perm(a, b, T::bf16 ? 0x5410 : 0x5140), cd = __byte_perm(c, d, T::bf16 ? 0x5410 : 0x5140);
+        const uint32_t ab1 = __byte_perm(a, b, T::bf16 ? 0x7632 : 0x7362), cd1 = __byte_perm(c, d, T::bf16 ? 0x7632 : 0x7362);
+        if (FIRST)
+#pragma unroll
+            for (int i = 0; i < (T::bf16 ? 4 : 8); i++)
+                acc[i / 4][i % 4] = 0.f;
+        if (T::bf16) {
+            kvg_mma<true>(acc[0], ab, ab1, cd, cd1, pf[0], pf[1]);
+        } else {
+            uint32_t x0, x1, y0, y1;
+            if (KV == KVG_E4M3) {
+                kvg_unpack_e4m3(ab, x0, x1);
+                kvg_unpack_e4m3(cd, y0, y1);
+            } else {
+                kvg_unpack_e5m2(ab, x0, x1);
+                kvg_unpack_e5m2(cd, y0, y1);
+            }
+            kvg_mma<false>(acc[0], x0, x1, y0, y1, pf[0], pf[1]);
+            if (KV == KVG_E4M3) {
+                kvg_unpack_e4m3(ab1, x0, x1);
+                kvg_unpack_e4m3(cd1, y0, y1);
+            } else {
+                kvg_unpack_e5m2(ab1, x0, x1);
+                kvg_unpack_e5m2(cd1, y0, y1);
+            }
+            kvg_mma<false>(acc[1], x0, x1, y0, y1, pf[0], pf[1]);
+        }
+    }
+
+    /* Logits to weights. key0: the key of row g of tile 0. */
+    KVG_MEMBER void softmax(const kvg_sm90_params &p, float (&s)[SUB][4], uint32_t (&pf)[SUB][2], int key0, int limit,
+                         bool masked) {
+#pragma unroll
+        for (int i = 0; i < SUB; i++)
+#pragma unroll
+            for (int c = 0; c < 4; c++)
+                s[i][c] *= scale[c & 1];
+        if (p.soft_cap > 0.f) {
+            const float cap = p.soft_cap * 1.44269504088896341f;
+#pragma unroll
+            for (int i = 0; i < SUB; i++)
+#pragma unroll
+                for (int c = 0; c < 4; c++)
+                    s[i][c] = cap * tanhf(s[i][c]);
+        }
+        if (masked) {
+#pragma unroll
+            for (int i = 0; i < SUB; i++)
+#pragma unroll
+                for (int c = 0; c < 4; c++) {
+                    const int key = key0 + 16 * i + 8 * (c >> 1);
+                    if (key < first[c & 1] || key > last[c & 1] || key >= limit)
+                        s[i][c] = -INFINITY;
+                }
+        }
+        float top[2] = {s[0][0], s[0][1]};
+#pragma unroll
+        for (int i = 0; i < SUB; i++) {
+            top[0] = fmaxf(top[0], fmaxf(s[i][0], s[i][2]));
+            top[1] = fmaxf(top[1], fmaxf(s[i][1], s[i][3]));
+        }
+        if (__any_sync(~0u, top[0] > m[0] || top[1] > m[1]))
+            raise(top);
+        float base[2];
+#pragma unroll
+        for (int c = 0; c < 2; c++)
+            base[c] = m[c] == -INFINITY ? 0.f : m[c] - T::offset;
+#pragma unroll
+        for (int i = 0; i < SUB; i++) {
+            float w[4];
+#pragma unroll
+            for (int c = 0; c < 4; c++)
+                w[c] = kvg_exp2(s[i][c] - base[c & 1]);
+            l[0] += w[0] + w[2];
+            l[1] += w[1] + w[3];
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                const uint32_t pair = FP8       ? kvg_round_e4m3(w[2 * h], w[2 * h + 1])
+                                      : T::bf16 ? kvg_pack_bf16(w[2 * h], w[2 * h + 1])
+                                                : kvg_pack_f16(w[2 * h], w[2 * h + 1]);
+                pf[i][h] = kvg_transpose8(pair);
+            }
+        }
+    }
+
+    KVG_MEMBER void raise(float (&top)[2]) {
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+            for (int d = 4; d < 32; d *= 2)
+                top[c] = fmaxf(top[c], __shfl_xor_sync(~0u, top[c], d));
+            const float old = m[c];
+            m[c] = fmaxf(old, top[c]);
+            const float shrink = old == -INFINITY ? 0.f : kvg_exp2(old - m[c]);
+            l[c] *= shrink;
+#pragma unroll
+            for (int seg = 0; seg < NSEG; seg++)
+#pragma unroll
+                for (int i = 0; i < T::seg_mmas; i++) {
+                    o[seg][i][c] *= shrink;
+                    o[seg][i][c + 2] *= shrink;
+                }
+        }
+    }
+
+    /* Q^T fragments of query row r (column g of the product) and what its logits are multiplied by. */
+    KVG_MEMBER void load_q(const kvg_sm90_params &p, const kvg_sm90_unit &x, int head, int row0) {
+        const int lane = threadIdx.x & 31, g = lane / 4, t = lane % 4;
+        const int r = row0 + g;
+        const bool valid = r < p.group * x.q_len;
+        const int64_t token = p.cu_q_lens[x.b] + r / p.group;
+        const int64_t at = token * p.q_stride_token + (int64_t)(head * p.group + r % p.group) * p.q_stride_head;
+        float fit = 1.f; /* power of two by which Q was divided to fit f16 */
+        if (T::bf16 || FP8) {
+#pragma unroll
+            for (int seg = 0; seg < NSEG; seg++) {
+                const int dim = seg * T::seg_dims + t * (T::seg_dims / 4);
+                uint4 w[2] = {};
+                if (valid && dim < p.head_dim) {
+                    const uint4 *src = (const uint4 *)((const char *)p.q + (at + dim) * (FP8 ? 1 : 2));
+                    w[0] = src[0], w[1] = src[1];
+                }
+                const uint32_t v[8] = {w[0].x, w[0].y, w[0].z, w[0].w, w[1].x, w[1].y, w[1].z, w[1].w};
+#pragma unroll
+                for (int j = 0; j < T::seg_mmas; j++)
+                    if (FP8)
+                        kvg_unpack_e4m3(v[j], qf[seg][j][0], qf[seg][j][1]);
+                    else
+                        qf[seg][j][0] = v[(2 * j) & 7], qf[seg][j][1] = v[(2 * j + 1) & 7];
+            }
+        } else {
+            /* bf16 to f16: exact after a shift of the exponent, down to 2^-28 of the row's largest element. */
+            uint32_t v[NSEG][16];
+            uint32_t big = 0;
+#pragma unroll
+            for (int seg = 0; seg < NSEG; seg++) {
+                const int dim = seg * 128 + t * 32;
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    uint4 w = {};
+                    if (valid && dim < p.head_dim)
+                        w = ((const uint4 *)((const uint16_t *)p.q + at + dim))[i];
+                    v[seg][4 * i] = w.x, v[seg][4 * i + 1] = w.y, v[seg][4 * i + 2] = w.z, v[seg][4 * i + 3] = w.w;
+                }
+#pragma unroll
+                for (int i = 0; i < 16; i++)
+                    big = max(big, max(v[seg][i] << 16 & 0x7fff0000u, v[seg][i] & 0x7fff0000u));
+            }
+            big = max(big, __shfl_xor_sync(~0u, big, 1));
+            big = max(big, __shfl_xor_sync(~0u, big, 2));
+            /* exponent field of the shift: largest element to [2^14, 2^15) */
+            int shift = 127 + 14 - ((int)(big >> 23) - 127);
+            shift = min(max(shift, 27), 227);
+            const float up = __uint_as_float((uint32_t)shift << 23);
+            fit = __uint_as_float((uint32_t)(254 - shift) << 23);
+#pragma unroll
+            for (int seg = 0; seg < NSEG; seg++)
+#pragma unroll
+                for (int j = 0; j < 8; j++)
+#pragma unroll
+                    for (int h = 0; h < 2; h++) {
+                        const uint32_t w = v[seg][2 * j + h];
+                        qf[seg][j & (T::seg_mmas - 1)][h] = kvg_pack_f16(__uint_as_float(w << 16) * up,
+                                                    __uint_as_float(w & 0xffff0000u) * up);
+                    }
+        }
+        float s = p.softmax_scale;
+        if (FP8)
+            s *= p.q_scale[head * p.scale_stride];
+        if (p.k_scale)
+            s *= p.k_scale[head * p.scale_stride];
+        s *= p.soft_cap > 0.f ? 1.f / p.soft_cap : 1.44269504088896341f;
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+            scale[c] = s * __shfl_sync(~0u, fit, (2 * t + c) * 4);
+            const int qi = (row0 + 2 * t + c) / p.group;
+            last[c] = p.causal ? x.len - x.q_len + qi : x.len - 1;
+            first[c] = p.window > 0 ? last[c] - p.window + 1 : 0;
+            m[c] = -INFINITY;
+            l[c] = 0.f;
+        }
+#pragma unroll
+        for (int seg = 0; seg < NSEG; seg++)
+#pragma unroll
+            for (int i = 0; i < T::seg_mmas; i++)
+#pragma unroll
+                for (int c = 0; c < 4; c++)
+                    o[seg][i][c] = 0.f;
+    }
+
+    /* Four consecutive dims of column 2t + c: float4 number i of this lane's share of a segment. */
+    KVG_MEMBER float4 quad(int seg, int i, int c) const {
+        return make_float4(o[seg][2 * i][c], o[seg][2 * i][c + 2], o[seg][2 * i + 1][c], o[seg][2 * i + 1][c + 2]);
+    }
+};
+
+#endif

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * fp8 path: Q, K, V and P in e4m3.
+ * One dtype a file, so that a change compiles in seconds.
+ */
+#include "decode_sm90_kernel.cuh"
+#include "decode_sm90_launch.h"
+
+cudaError_t kvg_sm90_launch_fp8(const struct kvg_sm90_params *p, int segments, int probe, int64_t blocks, int64_t smem,
+                              cudaStream_t stream) {
+    switch (segments) {
+    case 1:
+        return probe ? kvg_sm90_launch_one<KVG_E4M3, 1, 1, 1>(*p, blocks, smem, stream)
+                     : kvg_sm90_launch_one<KVG_E4M3, 1, 1, 0>(*p, blocks, smem, stream);
+    case 2:
+        return probe ? kvg_sm90_launch_one<KVG_E4M3, 1, 2, 1>(*p, blocks, smem, stream)
+                     : kvg_sm90_launch_one<KVG_E4M3, 1, 2, 0>(*p, blocks, smem, stream);
+    default:
+        return cudaErrorInvalidValue;
+    }
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * plan.c: shapes in, work division out. See plan.h.
+ *
+ * Whole pages first: a block that takes all KV heads of a token reads NHD pages as they lie (16 KB in one piece
+ * for 8 heads of 128 bytes). Only when the context is so short that the partial results would weigh as much
+ * as the pages does a block take fewer heads and more splits, and adds the splits up in shared memory.
+ */
+#include "plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { SLACK = 1024, UNIT_RING = 8, MAX_STAGES = 16 };
+
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static int64_t gcd64(int64_t a, int64_t b) {
+    while (b) {
+        const int64_t t = a % b;
+        a = b;
+        b = t;
+    }
+    return a;
+}
+
+static int64_t element_bytes(enum kvg_dtype t) { return t == KVG_BF16 || t == KVG_F16 ? 2 : 1; }
+
+/* Most heads a block can take at once. */
+static int most_heads(const struct kvg_problem *p, int row_blocks) {
+    int h = KVG_SM90_WARPS / row_blocks;
+    while (p->kv_heads % h)
+        h /= 2;
+    return h;
+}
+
+/* Keys that a sequence of n keys shows to its queries at most. */
+static int64_t visible_span(const struct kvg_problem *p, int64_t n) {
+    return p->window > 0 ? min64(n, p->window + p->max_q_len - 1) : n;
+}
+
+static int choose_heads(const struct kvg_problem *p, int most, int multiprocessors) {
+    const int64_t span = visible_span(p, p->total_kv / p->batch) * p->batch;
+    int h = most;
+    /* Tokens a block would get, all heads of it. Below 256, halve the heads and double the tokens. */
+    while (h > 1 && span * (p->kv_heads / h) / multiprocessors < 256)
+        h /= 2;
+    return h;
+}
+
+/* Split so that the units fill a whole number of waves as closely as the granularity allows. */
+static int64_t choose_split(const struct kvg_problem *p, const struct kvg_sm90_plan *plan, int multiprocessors) {
+    const int64_t span = visible_span(p, ceil_div(p->total_kv, p->batch));
+    const int64_t columns = p->batch * plan->head_blocks;
+    const int64_t per_block = span * columns / multiprocessors;
+    const int64_t waves = per_block <= 2048 ? 1 : ceil_div(per_block, 1024);
+    int64_t units = multiprocessors * waves / columns; /* per sequence and head block */
+    if (units < 1)
+        units = 1;
+    const int64_t unit = ceil_div(span > 0 ? span : 1, units);
+    return round_up(ceil_div(unit, plan->splits_per_block), 16);
+}
+
+int kvg_sm90_make_plan(const struct kvg_problem *p, const struct kvg_sm90_tuning *tuning, int multiprocessors,
+                  int64_t smem_limit, struct kvg_sm90_plan *plan, char *why, size_t size) {
+    memset(plan, 0, sizeof *plan);
+    const int64_t group = p->q_heads / p->kv_heads;
+    const int64_t rows = group * p->max_q_len;
+    const int64_t row_bytes = p->head_dim * element_bytes(p->kv_dtype);
+    if (rows > 64) {
+        snprintf(why, size, "group %lld x q_len %lld is %lld query rows per KV head; this kernel takes up to 64",
+                 (long long)group, (long long)p->max_q_len, (long long)rows);
+        return -1;
+    }
+    plan->rows = (int)rows;
+    plan->columns = rows < 8 ? (int)rows : 8;
+    plan->row_blocks = 1;
+    while (plan->row_blocks * 8 < rows)
+        plan->row_blocks *= 2;
+    plan->segments = (int)ceil_div(row_bytes, KVG_SM90_SEGMENT);
+    plan->tile = plan->segments == 1 ? 32 : 16;
+
+    const int most = most_heads(p, plan->row_blocks);
+    plan->heads = tuning && tuning->heads ? tuning->heads : choose_heads(p, most, multiprocessors);
+    if (plan->heads > most || most % plan->heads) {
+        snprintf(why, size, "heads=%d does not divide %d", plan->heads, most);
+        return -1;
+    }
+    plan->head_blocks = p->kv_heads / plan->heads;
+    plan->splits_per_block = KVG_SM90_WARPS / (plan->heads * plan->row_blocks);
+
+    plan->split_tokens =
+        tuning && tuning->split_tokens ? tuning->split_tokens : choose_split(p, plan, multiprocessors);
+    plan->box_tokens = (int)gcd64(gcd64(p->block_size, plan->split_tokens), plan->tile);
+    if (plan->box_tokens < 8) {
+        snprintf(why, size, "block_size %lld: this kernel takes multiples of 8", (long long)p->block_size);
+        return -1;
+    }
+    const int64_t unit_tokens = plan->split_tokens * plan->splits_per_block;
+    plan->units_per_seq = ceil_div(p->max_seq_len, unit_tokens);
+    if (p->window > 0)
+        plan->units_per_seq =
+            min64(plan->units_per_seq, ceil_div(p->window + p->max_q_len - 1, unit_tokens) + 1);
+    if (plan->units_per_seq < 1)
+        plan->units_per_seq = 1;
+    plan->direct = plan->units_per_seq == 1;
+    plan->rectangular = plan->direct || p->batch > KVG_SM90_MAX_BATCH_IN_SMEM ||
+                        p->total_kv == p->batch * p->max_seq_len;
+
+    const int64_t units = p->batch * plan->units_per_seq * plan->head_blocks;
+    if (units > INT32_MAX / 2) {
+        snprintf(why, size, "%lld work units; this kernel counts to 2^30", (long long)units);
+        return -1;
+    }
+    plan->blocks = min64(units, multiprocessors);
+    plan->dynamic = tuning && tuning->dynamic ? tuning->dynamic == 1 : units > plan->blocks;
+
+    plan->stage_bytes = (int64_t)plan->tile * plan->splits_per_block * plan->heads * plan->segments *
+                        KVG_SM90_SEGMENT;
+    int64_t fixed = SLACK + 2 * MAX_STAGES * 8 + UNIT_RING * 24;
+    if (!plan->rectangular)
+        fixed += 8 * (p->batch + 1);
+    if (plan->splits_per_block > 1)
+        fixed += (int64_t)KVG_SM90_WARPS * plan->columns * (p->head_dim + 2) * 4;
+    int64_t stages = (smem_limit - fixed) / plan->stage_bytes;
+    if (stages > MAX_STAGES)
+        stages = MAX_STAGES;
+    if (tuning && tuning->stages && tuning->stages < stages)
+        stages = tuning->stages;
+    if (stages < 2) {
+        snprintf(why, size, "head_dim %lld needs %lld bytes of shared memory a stage", (long long)p->head_dim,
+                 (long long)plan->stage_bytes);
+        return -1;
+    }
+    plan->stages = (int)stages;
+    plan->smem_bytes = fixed + stages * plan->stage_bytes;
+    plan->partial_rows = plan->direct ? 0 : p->batch * plan->units_per_seq * p->max_q_len * p->q_heads;
+    plan->workspace_bytes = kvg_sm90_ws_output(plan) + plan->partial_rows * p->head_dim * 4;
+    return 0;
+}
+
+int64_t kvg_sm90_ws_counter(void) { return 0; }
+int64_t kvg_sm90_ws_stats(void) { return 256; }
+int64_t kvg_sm90_ws_output(const struct kvg_sm90_plan *plan) {
+    return kvg_sm90_ws_stats() + round_up(plan->partial_rows * 8, 256);
+}

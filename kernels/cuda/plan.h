@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * plan.h: how the sm_90 decode kernel cuts a problem into work. Plain C, no GPU needed.
+ *
+ * A block has 8 arithmetic warps. Each takes `one KV head x 8 query rows x one split of the context`;
+ * heads * row_blocks * splits_per_block = 8. A work unit is one block's share: `heads` KV heads of one
+ * sequence over unit_tokens = split_tokens * splits_per_block keys. Blocks stay and take unit after unit.
+ */
+#ifndef KVG_CUDA_PLAN_H
+#define KVG_CUDA_PLAN_H
+
+#include "../kernel.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { KVG_SM90_WARPS = 8, KVG_SM90_SEGMENT = 128, KVG_SM90_MAX_BATCH_IN_SMEM = 1024 };
+
+struct kvg_sm90_plan {
+    int heads;            /* KV heads a block works on at a time: 1, 2, 4 or 8, a divisor of kv_heads */
+    int row_blocks;       /* blocks of 8 query rows (a row: one query token x one query head of the group) */
+    int splits_per_block; /* 8 / (heads * row_blocks) */
+    int rows;             /* group * max_q_len, query rows of a KV head */
+    int columns;          /* min(rows, 8): rows a warp has at most */
+    int segments;         /* 128-byte segments of a K or V row, the last one filled up with zeros */
+    int tile;             /* keys between two updates of the running max: 32 or 16 */
+    int box_tokens;       /* slots a bulk copy brings: 8, 16 or 32 */
+    int64_t split_tokens; /* keys of a split */
+    int64_t units_per_seq; /* upper bound over the sequences */
+    int64_t head_blocks;   /* kv_heads / heads */
+    int stages;            /* shared-memory stages; K and V of a tile take one each */
+    int64_t stage_bytes;
+    int64_t smem_bytes;
+    int64_t blocks;        /* grid */
+    int rectangular;       /* 1: unit -> (sequence, split) by division; 0: by the prefix sum of real unit counts */
+    int dynamic;           /* 1: units are handed out by a counter */
+    int direct;            /* 1: one unit covers a sequence, so it writes the output itself */
+    int64_t partial_rows;  /* rows of the partial results in the workspace */
+    int64_t workspace_bytes;
+};
+
+/* What a tuning run may force; 0 = the planner decides. */
+struct kvg_sm90_tuning {
+    int heads;
+    int64_t split_tokens;
+    int dynamic; /* 1 = yes, 2 = no */
+    int stages;
+};
+
+/* Fill *plan for a device with `multiprocessors` and `smem_limit` bytes of shared memory a block. 0, or -1 with
+ * the reason in why. */
+int kvg_sm90_make_plan(const struct kvg_problem *p, const struct kvg_sm90_tuning *tuning, int multiprocessors,
+                  int64_t smem_limit, struct kvg_sm90_plan *plan, char *why, size_t size);
+
+/* Offsets in the workspace. */
+int64_t kvg_sm90_ws_counter(void);
+int64_t kvg_sm90_ws_stats(void);
+int64_t kvg_sm90_ws_output(const struct kvg_sm90_plan *plan);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

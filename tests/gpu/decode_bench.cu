@@ -1,0 +1,547 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * decode_bench.cu: the CUDA kernels by themselves: check them against references, then time them against the gather
+ * roof of the same case. Exit code 0: all checks passed.
+ *
+ *   decode_bench check            references and boundary shapes
+ *   decode_bench bench            the target shapes, planner's choices
+ *   decode_bench sweep            the target shapes, forced choices
+ *   decode_bench one KIND B LEN   one case once (for a profiler)
+ *   decode_bench store            store throughput
+ */
+#include "bench_case.cuh"
+#include "gather.cuh"
+
+#include <functional>
+#include <string>
+
+static arena mem;
+static uint4 *sink;
+static uint4 *flush_buffer;
+static const int64_t flush_bytes = (int64_t)512 << 20;
+static int multiprocessors;
+static int failures;
+
+/* Median GPU time of fn in ms, cold L2: 512 MB are read before each run, outside the timed region; the host is
+ * always ahead, because that read takes longer than a launch. */
+static double time_ms(const std::function<void()> &fn, int runs, double *best = NULL) {
+    std::vector<cudaEvent_t> ev(2 * (runs + 2));
+    for (auto &e : ev)
+        CU(cudaEventCreate(&e));
+    for (int i = 0; i < runs + 2; i++) {
+        read_linear<<<multiprocessors * 8, 256>>>(flush_buffer, flush_bytes / 16, sink);
+        CU(cudaEventRecord(ev[2 * i]));
+        fn();
+        CU(cudaEventRecord(ev[2 * i + 1]));
+    }
+    CU(cudaDeviceSynchronize());
+    std::vector<float> t;
+    for (int i = 2; i < runs + 2; i++) {
+        float ms;
+        CU(cudaEventElapsedTime(&ms, ev[2 * i], ev[2 * i + 1]));
+        t.push_back(ms);
+    }
+    for (auto &e : ev)
+        CU(cudaEventDestroy(e));
+    std::sort(t.begin(), t.end());
+    if (best)
+        *best = t[0];
+    return t[t.size() / 2];
+}
+
+/* ------------------------------------------------------------------ checks */
+
+static double decode_code(int c, int e5m2) {
+    const int ebits = e5m2 ? 5 : 4, mbits = 7 - ebits, bias = e5m2 ? 15 : 7;
+    const int e = c >> mbits & ((1 << ebits) - 1), m = c & ((1 << mbits) - 1);
+    const double v = e ? ldexp(1 + ldexp(m, -mbits), e - bias) : ldexp(m, 1 - bias - mbits);
+    return c & 0x80 ? -v : v;
+}
+
+static double host_value(const std::vector<uint8_t> &d, int64_t i, kvg_dtype t) {
+    if (t != KVG_BF16)
+        return decode_code(d[i], t == KVG_E5M2);
+    uint32_t w = (uint32_t)(d[2 * i] | d[2 * i + 1] << 8) << 16;
+    float x;
+    memcpy(&x, &w, 4);
+    return x;
+}
+
+/* The naive kernel against double on the host. */
+static void check_naive(const spec &s, uint64_t seed) {
+    bench_case c;
+    make_case(mem, s, c, seed, 1 << 20);
+    run_naive(c);
+    const int64_t es = s.kv == KVG_BF16 ? 2 : 1, rows = c.p.total_q * s.q_heads;
+    std::vector<uint8_t> k(c.elements * es), v(c.elements * es), q(rows * s.head_dim * (s.path == KVG_PATH_FP8 ? 1 : 2));
+    std::vector<float> ref(rows * s.head_dim), lse(rows);
+    CU(cudaMemcpy(k.data(), c.k, k.size(), cudaMemcpyDeviceToHost));
+    CU(cudaMemcpy(v.data(), c.v, v.size(), cudaMemcpyDeviceToHost));
+    CU(cudaMemcpy(q.data(), c.a.q, q.size(), cudaMemcpyDeviceToHost));
+    CU(cudaMemcpy(ref.data(), c.ref, 4 * ref.size(), cudaMemcpyDeviceToHost));
+    CU(cudaMemcpy(lse.data(), c.ref_lse, 4 * lse.size(), cudaMemcpyDeviceToHost));
+    const int64_t ns = s.per_head ? s.kv_heads : 1;
+    double num = 0, den = 0, worst = 0;
+    int bad = 0;
+    for (int64_t b = 0; b < s.batch; b++)
+        for (int64_t qi = 0; qi < c.cu[b + 1] - c.cu[b]; qi++)
+            for (int64_t h = 0; h < s.q_heads; h++) {
+                const int64_t g = h / (s.q_heads / s.kv_heads), sc = s.per_head ? g : 0, n = c.lens[b];
+                const int64_t last = s.causal ? n - (c.cu[b + 1] - c.cu[b]) + qi : n - 1;
+                const int64_t first = s.window ? std::max<int64_t>(0, last - s.window + 1) : 0;
+                const double ks = s.kv == KVG_BF16 ? 1 : c.scale_h[ns + sc], vs = s.kv == KVG_BF16 ? 1 : c.scale_h[2 * ns + sc];
+                const double qs = s.path == KVG_PATH_FP8 ? c.scale_h[sc] : 1;
+                std::vector<double> logit, o(s.head_dim, 0.0);
+                double top = -INFINITY, sum = 0;
+                const auto at = [&](int64_t j) {
+                    return c.table[b * c.table_stride + j / s.block_size] * c.a.k_cache.stride_block +
+                           j % s.block_size * c.a.k_cache.stride_slot + g * c.a.k_cache.stride_head;
+                };
+                const int64_t row = (c.cu[b] + qi) * s.q_heads + h;
+                for (int64_t j = first; j <= last; j++) {
+                    double x = 0;
+                    for (int64_t d = 0; d < s.head_dim; d++)
+                        x += host_value(q, row * s.head_dim + d, c.p.q_dtype) * host_value(k, at(j) + d, s.kv);
+                    x *= qs * ks * (double)c.a.softmax_scale;
+                    if (s.cap > 0)
+                        x = s.cap * tanh(x / s.cap);
+                    logit.push_back(x);
+                    top = std::max(top, x);
+                }
+                for (int64_t j = first; j <= last; j++) {
+                    const double w = exp(logit[j - first] - top);
+                    sum += w;
+                    for (int64_t d = 0; d < s.head_dim; d++)
+                        o[d] += w * vs * host_value(v, at(j) + d, s.kv);
+                }
+                for (int64_t d = 0; d < s.head_dim; d++) {
+                    const double e = sum > 0 ? o[d] / sum : 0, x = ref[row * s.head_dim + d];
+                    num += (x - e) * (x - e), den += e * e;
+                    bad += !std::isfinite(x);
+                }
+                if (sum > 0)
+                    worst = std::max(worst, fabs(lse[row] - (top + log(sum))));
+                else
+                    bad += lse[row] != -INFINITY;
+            }
+    const double rel = den > 0 ? sqrt(num / den) : 0;
+    const int ok = rel < 2e-5 && worst < 2e-5 && !bad;
+    failures += !ok;
+    printf("naive vs double: B%lld len %lld heads %lld/%lld d%lld bs%lld kv%d path%d q%lld: rel %.2e lse %.2e bad %d %s\n",
+           (long long)s.batch, (long long)s.len, (long long)s.q_heads, (long long)s.kv_heads, (long long)s.head_dim,
+           (long long)s.block_size, s.kv, s.path, (long long)s.q_len, rel, worst, bad, ok ? "ok" : "FAILED");
+}
+
+static const kvg_kernel &kernel_of(const spec &s) {
+    return s.path == KVG_PATH_FP8 ? kvg_cuda_fp8_sm90 : kvg_cuda_dequant_sm90;
+}
+
+static int check_case(const spec &s, uint64_t seed, const kvg_sm90_tuning *tune, const char *note, bool loud) {
+    bench_case c;
+    char why[200];
+    kvg_sm90_plan plan;
+    make_case(mem, s, c, seed, 4 << 20);
+    if (kvg_sm90_plan_here(&c.p, tune, &plan, why, sizeof why)) {
+        printf("refused: %s\n", why);
+        return failures++;
+    }
+    if (!kernel_of(s).supports(&c.p, why, sizeof why)) {
+        printf("not supported: %s\n", why);
+        return failures++;
+    }
+    make_case(mem, s, c, seed, plan.workspace_bytes);
+    run_naive(c);
+    verdict v[2];
+    std::vector<uint16_t> first, second;
+    for (int run = 0; run < 2; run++) {
+        const int64_t n = c.p.total_q * s.q_heads * s.head_dim;
+        CU(cudaMemset(c.out, 0xff, 2 * n));
+        CU(cudaMemset(c.lse, 0x55, 4 * c.p.total_q * s.q_heads));
+        CU(cudaMemset(c.ws, 0xff, c.ws_bytes));
+        KVG(kvg_sm90_attention(&c.a, tune, 0));
+        CU(cudaDeviceSynchronize());
+        v[run] = compare(c);
+        std::vector<uint16_t> &o = run ? second : first;
+        o.resize(n);
+        CU(cudaMemcpy(o.data(), c.out, 2 * n, cudaMemcpyDeviceToHost));
+    }
+    /* P in e4m3 averages out over the keys; short sequences show it whole. */
+    const bool far = s.len >= 8192 && !s.ragged;
+    const double limit = s.path == KVG_PATH_FP8 ? (s.nonneg ? (far ? 3e-3 : 2e-2) : 3.2e-2) : 2.4e-3;
+    const int ok = !v[0].bad && v[0].rel <= limit && v[0].lse < 2e-4 && first == second &&
+                   (!far || !s.nonneg || fabs(v[0].gain - 1) < 2e-3);
+    failures += !ok;
+    if (!ok || loud)
+        printf("%s %s kv%d B%lld len %lld heads %lld/%lld d%lld bs%lld %s q%lld win %lld cap %g causal %d ph %d [hb %d rb %d "
+               "ks %d split %lld units %lld st %d rect %d dyn %d dir %d]: rel %.2e gain %.5f lse %.1e bad %d same %d %s\n",
+               note, s.path == KVG_PATH_FP8 ? "fp8" : "dequant", s.kv, (long long)s.batch, (long long)s.len,
+               (long long)s.q_heads, (long long)s.kv_heads, (long long)s.head_dim, (long long)s.block_size,
+               s.layout ? "HND" : "NHD", (long long)s.q_len, (long long)s.window, s.cap, s.causal, s.per_head, plan.heads,
+               plan.row_blocks, plan.splits_per_block, (long long)plan.split_tokens, (long long)plan.units_per_seq,
+               plan.stages, plan.rectangular, plan.dynamic, plan.direct, v[0].rel, v[0].gain, v[0].lse, v[0].bad,
+               first == second, ok ? "ok" : "FAILED");
+    return ok;
+}
+
+static spec base_spec(kvg_path path, kvg_dtype kv, int64_t batch, int64_t len) {
+    spec s = {batch, len, 32, 8, 128, 16, path, kv, KVG_NHD, 0, 0, 0, 1, 0, 0.f, 1};
+    return s;
+}
+
+static void check_store();
+
+static void check_all() {
+    struct kind {
+        kvg_path path;
+        kvg_dtype kv;
+    } kinds[] = {{KVG_PATH_DEQUANT, KVG_BF16}, {KVG_PATH_DEQUANT, KVG_E4M3}, {KVG_PATH_DEQUANT, KVG_E5M2},
+                 {KVG_PATH_FP8, KVG_E4M3}};
+    check_store();
+    int n = 0;
+    for (auto &k : kinds) {
+        spec s = base_spec(k.path, k.kv, 3, 150);
+        s.ragged = 1, s.q_heads = 14, s.kv_heads = 2, s.per_head = 1, s.head_dim = 96;
+        check_naive(s, 5);
+        s.window = 40, s.cap = 3, s.q_len = 3, s.layout = KVG_HND, s.block_size = 24, s.head_dim = 64;
+        check_naive(s, 6);
+    }
+    uint64_t seed = 10;
+    for (auto &k : kinds) {
+        const int before = failures;
+        spec b = base_spec(k.path, k.kv, 4, 700);
+        b.ragged = 1;
+        check_case(b, seed++, NULL, "base", true);
+        n++;
+        for (int64_t d : {64, 96, 128, 192, 256})
+            for (int64_t bs : {8, 16, 24, 32, 64, 128, 256})
+                for (int lay = 0; lay < 2; lay++) {
+                    spec s = b;
+                    s.head_dim = d, s.block_size = bs, s.layout = lay, s.per_head = lay, s.nonneg = (n & 1);
+                    check_case(s, seed++, NULL, "shape", false), n++;
+                }
+        const int heads[][2] = {{1, 1}, {2, 1}, {7, 1}, {16, 1}, {8, 8}, {14, 2}, {28, 4}, {32, 2}, {48, 8}, {15, 5},
+                                {24, 12}, {64, 8}, {40, 8}, {9, 3}, {32, 32}, {71, 71}};
+        for (auto &h : heads)
+            for (int64_t d : {64, 128, 256}) {
+                spec s = b;
+                s.q_heads = h[0], s.kv_heads = h[1], s.head_dim = d, s.per_head = 1;
+                check_case(s, seed++, NULL, "heads", false), n++;
+            }
+        for (int64_t w : {1, 5, 16, 100, 128, 1000})
+            for (float cap : {0.f, 5.f})
+                for (int64_t q : {1, 2, 5, 16}) {
+                    spec s = b;
+                    s.window = w, s.cap = cap, s.q_len = q, s.batch = 5, s.len = 900;
+                    check_case(s, seed++, NULL, "window", false), n++;
+                }
+        for (int64_t q : {2, 3, 4, 8, 16})
+            for (int causal = 0; causal < 2; causal++) {
+                spec s = b;
+                s.q_len = q, s.causal = causal;
+                check_case(s, seed++, NULL, "append", false), n++;
+                s.q_heads = 8, s.kv_heads = 2, s.len = 3000;
+                check_case(s, seed++, NULL, "append", false), n++;
+            }
+        for (int hb : {1, 2, 4, 8})
+            for (int64_t split : {16, 48, 64, 160, 512, 4096})
+                for (int dyn = 1; dyn < 3; dyn++)
+                    for (int rag = 0; rag < 2; rag++) {
+                        spec s = b;
+                        s.len = 2100, s.ragged = rag, s.nonneg = 1;
+                        kvg_sm90_tuning t = {hb, split, dyn, 0};
+                        check_case(s, seed++, &t, "split", false), n++;
+                    }
+        spec s = b;
+        s.batch = 150, s.len = 300;
+        check_case(s, seed++, NULL, "batch", true), n++;
+        s.batch = 1200;
+        check_case(s, seed++, NULL, "batch", true), n++;
+        s.ragged = 0, s.batch = 1, s.len = 8192;
+        check_case(s, seed++, NULL, "long", true), n++;
+        s.len = 131072, s.nonneg = 1;
+        check_case(s, seed++, NULL, "long", true), n++;
+        s.len = 1 << 20, s.nonneg = 0;
+        check_case(s, seed++, NULL, "long", true), n++;
+        s.nonneg = 1;
+        check_case(s, seed++, NULL, "long", true), n++;
+        s.batch = 8, s.len = 32768;
+        check_case(s, seed++, NULL, "long", true), n++;
+        printf("path %d kv %d: %d failures of %d cases so far\n", k.path, k.kv, failures - before, n);
+    }
+}
+
+/* Store against exact arithmetic on the host: the code nearest to x / scale in the real numbers' FP32 rounding. */
+static uint8_t host_fp8(float x, int e5m2) {
+    return __nv_cvt_float_to_fp8(x, __NV_SATFINITE, e5m2 ? __NV_E5M2 : __NV_E4M3);
+}
+
+static void check_store() {
+    const int64_t tokens = 5000, heads = 8, dim = 128, bs = 16, blocks = 400;
+    const int64_t n = tokens * heads * dim;
+    for (int src = KVG_F32; src <= KVG_BF16; src++)
+        for (int dst : {KVG_BF16, KVG_E4M3, KVG_E5M2})
+            for (int lay = 0; lay < 2; lay++)
+                for (int odd = 0; odd < 3; odd++) {
+                    if (dst == KVG_BF16 && src != KVG_BF16)
+                        continue;
+                    const int64_t ss = src == KVG_F32 ? 4 : 2, es = dst == KVG_BF16 ? 2 : 1;
+                    std::vector<uint8_t> x(2 * n * ss), want(2 * blocks * bs * heads * dim * es, 0xee), got(want.size());
+                    std::vector<float> f(2 * n);
+                    for (int64_t i = 0; i < 2 * n; i++) {
+                        const uint32_t r = mix32(i * 3 + src * 7 + odd);
+                        float v;
+                        if (odd == 2) { /* any bit pattern, NaN and infinity included */
+                            const uint32_t any = src == KVG_F32 ? r : src == KVG_BF16 ? r & 0xffff0000u : r;
+                            memcpy(&v, &any, 4);
+                        } else {
+                            v = ldexpf((float)(int32_t)r, -29 - (int)(mix32(i) % 16));
+                        }
+                        if (src == KVG_F32) {
+                            memcpy(&x[4 * i], &v, 4);
+                            f[i] = v;
+                        } else if (src == KVG_BF16) {
+                            const __nv_bfloat16 h = __float2bfloat16(v);
+                            memcpy(&x[2 * i], &h, 2);
+                            f[i] = __bfloat162float(h);
+                        } else {
+                            const __half h = __float2half(v);
+                            memcpy(&x[2 * i], &h, 2);
+                            f[i] = __half2float(h);
+                        }
+                    }
+                    std::vector<float> scale(16);
+                    for (int i = 0; i < 16; i++)
+                        scale[i] = odd == 0 ? 0.01f + 0.003f * i : odd == 1 ? ldexpf(1.f + 0.07f * i, 3 * i - 30) : i == 3 ? 1e-38f : i == 4 ? 3e38f : 1.f / (i + 1);
+                    std::vector<int64_t> slot(tokens);
+                    for (int64_t i = 0; i < tokens; i++)
+                        slot[i] = i % 7 == 3 ? -1 : (i * 37 + 11) % (blocks * bs);
+                    const int64_t half = blocks * bs * heads * dim;
+                    const int64_t sb = bs * heads * dim, sl = lay ? dim : heads * dim, sh = lay ? bs * dim : dim;
+                    for (int s = 0; s < 2; s++)
+                        for (int64_t t = 0; t < tokens; t++)
+                            for (int64_t h = 0; h < heads && slot[t] >= 0; h++)
+                                for (int64_t d = 0; d < dim; d++) {
+                                    const int64_t i = s * n + (t * heads + h) * dim + d;
+                                    const int64_t o = s * half + slot[t] / bs * sb + slot[t] % bs * sl + h * sh + d;
+                                    if (dst == KVG_BF16)
+                                        memcpy(&want[2 * o], &x[2 * i], 2);
+                                    else
+                                        want[o] = host_fp8(f[i] / scale[s * 8 + h], dst == KVG_E5M2);
+                                }
+                    mem.used = 0;
+                    char *dx = (char *)mem.take(x.size()), *dy = (char *)mem.take(want.size());
+                    float *dscale = (float *)mem.take(64);
+                    int64_t *dslot = (int64_t *)mem.take(8 * tokens);
+                    CU(cudaMemcpy(dx, x.data(), x.size(), cudaMemcpyHostToDevice));
+                    CU(cudaMemset(dy, 0xee, want.size()));
+                    CU(cudaMemcpy(dscale, scale.data(), 64, cudaMemcpyHostToDevice));
+                    CU(cudaMemcpy(dslot, slot.data(), 8 * tokens, cudaMemcpyHostToDevice));
+                    kvg_problem p = {};
+                    p.phase = KVG_PHASE_STORE, p.q_dtype = (kvg_dtype)src, p.kv_dtype = (kvg_dtype)dst;
+                    p.batch = 1, p.q_heads = 32, p.kv_heads = heads, p.head_dim = dim, p.block_size = bs, p.total_q = tokens;
+                    kvg_store_args a = {};
+                    a.problem = &p, a.k = dx, a.v = dx + n * ss;
+                    a.k_stride_token = a.v_stride_token = heads * dim, a.k_stride_head = a.v_stride_head = dim;
+                    a.slot_mapping = dslot, a.tokens = tokens;
+                    a.k_cache = {dy, sb, sl, sh}, a.v_cache = {dy + half * es, sb, sl, sh};
+                    a.num_blocks = blocks, a.scales.k = dscale, a.scales.v = dscale + 8, a.scales.stride = 1;
+                    KVG(kvg_cuda_store.store(&a));
+                    CU(cudaDeviceSynchronize());
+                    CU(cudaMemcpy(got.data(), dy, got.size(), cudaMemcpyDeviceToHost));
+                    int64_t wrong = 0, at = -1;
+                    for (size_t i = 0; i < got.size(); i++)
+                        if (got[i] != want[i]) {
+                            /* any NaN code is a NaN */
+                            if (dst == KVG_E4M3 && (got[i] & 0x7f) == 0x7f && (want[i] & 0x7f) == 0x7f)
+                                continue;
+                            if (dst == KVG_E5M2 && (got[i] & 0x7f) > 0x7c && (want[i] & 0x7f) > 0x7c)
+                                continue;
+                            wrong++, at = (int64_t)i;
+                        }
+                    failures += wrong > 0;
+                    if (wrong)
+                        printf("store src %d dst %d layout %d set %d: %lld wrong bytes, last at %lld: %02x for %02x FAILED\n", src,
+                               dst, lay, odd, (long long)wrong, (long long)at, got[at], want[at]);
+                }
+    printf("store: all sources, formats, layouts and value sets compared, %d failures\n", failures);
+}
+
+/* ------------------------------------------------------------------ measurements */
+
+struct roofs {
+    double pages, heads, probe, best;
+    std::string name;
+};
+
+static roofs gather_roofs(bench_case &c, int runs) {
+    roofs r = {1e9, 1e9, 1e9, 1e9, ""};
+    for (int g : {0, 2, 4, 6, 8}) {
+        r.pages = std::min(r.pages, time_ms([&] { launch_gather_pages(c, g * multiprocessors, sink, 0); }, runs));
+        r.heads = std::min(r.heads, time_ms([&] { launch_gather_heads(c, g * multiprocessors, sink, 0); }, runs));
+    }
+    r.probe = time_ms([&] { KVG(kvg_sm90_attention(&c.a, NULL, 1)); }, runs);
+    r.best = std::min(r.pages, r.heads);
+    return r;
+}
+
+struct target {
+    const char *name;
+    kvg_path path;
+    kvg_dtype kv;
+    int64_t batch, len;
+};
+static const target targets[] = {
+    {"fp8", KVG_PATH_FP8, KVG_E4M3, 64, 32768},      {"fp8", KVG_PATH_FP8, KVG_E4M3, 64, 131072},
+    {"fp8", KVG_PATH_FP8, KVG_E4M3, 8, 32768},       {"fp8", KVG_PATH_FP8, KVG_E4M3, 1, 131072},
+    {"fp8", KVG_PATH_FP8, KVG_E4M3, 1, 8192},        {"fp8", KVG_PATH_FP8, KVG_E4M3, 64, 8192},
+    {"fp8", KVG_PATH_FP8, KVG_E4M3, 8, 8192},        {"e4m3", KVG_PATH_DEQUANT, KVG_E4M3, 64, 32768},
+    {"e4m3", KVG_PATH_DEQUANT, KVG_E4M3, 8, 32768},  {"e5m2", KVG_PATH_DEQUANT, KVG_E5M2, 64, 32768},
+    {"bf16", KVG_PATH_DEQUANT, KVG_BF16, 64, 32768}, {"bf16", KVG_PATH_DEQUANT, KVG_BF16, 8, 32768},
+    {"e4m3", KVG_PATH_DEQUANT, KVG_E4M3, 1, 8192},
+};
+
+static int runs_for(int64_t bytes) { return bytes > (int64_t)4 << 30 ? 9 : bytes > (int64_t)1 << 28 ? 15 : 31; }
+
+static void bench_all(bool sweep) {
+    double t = time_ms([&] { read_linear<<<multiprocessors * 8, 256>>>((uint4 *)mem.base, (int64_t)1 << 28, sink); }, 9);
+    printf("linear read 4 GB: %.0f GB/s\n", (double)((int64_t)1 << 32) / t / 1e6);
+    t = time_ms([&] { read_linear<<<1, 32>>>((uint4 *)mem.base, 0, sink); }, 31);
+    printf("empty kernel between events: %.2f us\n", t * 1e3);
+    printf("%-5s %3s %6s | %9s %7s %7s %7s | %9s %7s %6s | plan\n", "kind", "B", "len", "gather ms", "pages", "heads", "probe",
+           "kernel ms", "GB/s", "% roof");
+    for (const target &g : targets) {
+        spec s = base_spec(g.path, g.kv, g.batch, g.len);
+        bench_case c;
+        char why[200];
+        kvg_sm90_plan plan;
+        make_case(mem, s, c, 42, 256 << 20);
+        const int runs = runs_for(c.kv_bytes);
+        const double gb = c.kv_bytes / 1e6;
+        const roofs r = gather_roofs(c, runs);
+        const auto row = [&](const kvg_sm90_tuning *tune) {
+            if (kvg_sm90_plan_here(&c.p, tune, &plan, why, sizeof why) || plan.workspace_bytes > c.ws_bytes) {
+                printf("refused: %s\n", why);
+                return;
+            }
+            double best;
+            const double ms = time_ms([&] { KVG(kvg_sm90_attention(&c.a, tune, 0)); }, runs, &best);
+            printf("%-5s %3lld %6lld | %9.5f %7.0f %7.0f %7.0f | %9.5f %7.0f %6.1f | min %.5f hb %d ks %d split %lld units %lld dyn "
+                   "%d st %d\n",
+                   g.name, (long long)g.batch, (long long)g.len, r.best, gb / r.pages, gb / r.heads, gb / r.probe, ms,
+                   gb / ms, 100 * r.best / ms, best, plan.heads, plan.splits_per_block, (long long)plan.split_tokens,
+                   (long long)plan.units_per_seq, plan.dynamic, plan.stages);
+            fflush(stdout);
+        };
+        row(NULL);
+        if (sweep) {
+            const int64_t per = g.len * g.batch / 132;
+            for (int hb : {8, 4, 2, 1}) {
+                if (hb < 4 && per > 2048)
+                    continue;
+                for (int64_t unit : {per / 16, per / 8, per / 4, per / 2, per, 8 * per})
+                    for (int dyn = 1; dyn < 3; dyn++) {
+                        kvg_sm90_tuning tune = {hb, (unit + 15) / 16 * 16, dyn, 0};
+                        if (tune.split_tokens < 32 || tune.split_tokens > g.len || (hb == 8 && unit < 128) ||
+                            (per > 2048 && tune.split_tokens < 512) || (dyn == 1 && unit >= per))
+                            continue;
+                        row(&tune);
+                    }
+            }
+            if (c.kv_bytes < (int64_t)5 << 30)
+                for (int st : {3, 4, 5, 6}) {
+                    kvg_sm90_tuning tune = {0, 0, 0, st};
+                    row(&tune);
+                }
+        }
+        run_naive(c);
+        KVG(kvg_sm90_attention(&c.a, NULL, 0));
+        CU(cudaDeviceSynchronize());
+        const verdict v = compare(c);
+        printf("      error against FP32: rel %.2e gain %.5f lse %.1e bad %d\n", v.rel, v.gain, v.lse, v.bad);
+        failures += v.bad > 0 || v.rel > (g.path == KVG_PATH_FP8 ? 3.2e-2 : 2.4e-3);
+    }
+}
+
+static void bench_store() {
+    const int64_t heads = 8, dim = 128, bs = 16;
+    const int64_t half = (int64_t)1 << 31;
+    double t = time_ms([&] { CU(cudaMemcpyAsync(mem.base + half, mem.base, half, cudaMemcpyDeviceToDevice)); }, 9);
+    const double roof = 2.0 * half / t / 1e6;
+    printf("copy: %.0f GB/s read + written\n", roof);
+    for (int64_t tokens : {1, 64, 8192, 131072, 524288})
+        for (int src : {KVG_BF16, KVG_F32})
+            for (int dst : {KVG_BF16, KVG_E4M3, KVG_E5M2}) {
+                if (dst == KVG_BF16 && src != KVG_BF16)
+                    continue;
+                const int64_t n = tokens * heads * dim, ss = src == KVG_F32 ? 4 : 2, es = dst == KVG_BF16 ? 2 : 1;
+                const int64_t blocks = (tokens + bs - 1) / bs + 3;
+                mem.used = 0;
+                char *x = (char *)mem.take(2 * n * ss), *y = (char *)mem.take(2 * blocks * bs * heads * dim * es);
+                float *scale = (float *)mem.take(64);
+                int64_t *slots = (int64_t *)mem.take(8 * tokens);
+                std::vector<int64_t> slot(tokens);
+                std::vector<int32_t> perm(blocks);
+                for (int64_t i = 0; i < blocks; i++)
+                    perm[i] = (int32_t)i;
+                for (int64_t i = blocks - 1; i > 0; i--)
+                    std::swap(perm[i], perm[mix32(i) % (i + 1)]);
+                for (int64_t i = 0; i < tokens; i++)
+                    slot[i] = perm[i / bs] * bs + i % bs;
+                std::vector<float> sc(16, 0.0125f);
+                CU(cudaMemcpy(scale, sc.data(), 64, cudaMemcpyHostToDevice));
+                CU(cudaMemcpy(slots, slot.data(), 8 * tokens, cudaMemcpyHostToDevice));
+                if (src == KVG_BF16)
+                    fill_q<<<1024, 256>>>((__nv_bfloat16 *)x, 2 * n, 9);
+                else
+                    for (int h = 0; h < 2; h++) /* finite FP32 patterns out of bf16 pairs */
+                        fill_q<<<1024, 256>>>((__nv_bfloat16 *)(x + h * n * ss), 2 * n, 9);
+                kvg_problem p = {};
+                p.phase = KVG_PHASE_STORE, p.q_dtype = (kvg_dtype)src, p.kv_dtype = (kvg_dtype)dst;
+                p.batch = 1, p.q_heads = 32, p.kv_heads = heads, p.head_dim = dim, p.block_size = bs, p.total_q = tokens;
+                kvg_store_args a = {};
+                a.problem = &p, a.k = x, a.v = x + n * ss;
+                a.k_stride_token = a.v_stride_token = heads * dim, a.k_stride_head = a.v_stride_head = dim;
+                a.slot_mapping = slots, a.tokens = tokens;
+                const int64_t h2 = blocks * bs * heads * dim * es;
+                a.k_cache = {y, bs * heads * dim, heads * dim, dim}, a.v_cache = {y + h2, bs * heads * dim, heads * dim, dim};
+                a.num_blocks = blocks, a.scales.k = scale, a.scales.v = scale + 8, a.scales.stride = 1;
+                t = time_ms([&] { KVG(kvg_cuda_store.store(&a)); }, 15);
+                const double rate = 2.0 * n * (ss + es) / t / 1e6;
+                printf("store src %d dst %d tokens %7lld: %.4f ms %.0f GB/s %.1f %% of copy\n", src, dst, (long long)tokens, t,
+                       rate, 100 * rate / roof);
+            }
+}
+
+int main(int argc, char **argv) {
+    const std::string mode = argc > 1 ? argv[1] : "check";
+    cudaDeviceProp prop;
+    CU(cudaGetDeviceProperties(&prop, 0));
+    multiprocessors = prop.multiProcessorCount;
+    mem.size = (int64_t)(mode == "check" || mode == "one" ? 10 : 22) << 30;
+    CU(cudaMalloc(&mem.base, mem.size));
+    CU(cudaMalloc(&sink, 4096));
+    CU(cudaMalloc(&flush_buffer, flush_bytes));
+    fill_q<<<1024, 256>>>((__nv_bfloat16 *)flush_buffer, flush_bytes / 2, 1);
+    fill_q<<<1024, 256>>>((__nv_bfloat16 *)mem.base, (int64_t)1 << 31, 2);
+    CU(cudaDeviceSynchronize());
+    if (mode == "check") {
+        check_all();
+    } else if (mode == "bench" || mode == "sweep") {
+        bench_all(mode == "sweep");
+    } else if (mode == "store") {
+        bench_store();
+    } else if (mode == "one" && argc == 5) {
+        const std::string kind = argv[2];
+        const spec s = base_spec(kind == "fp8" ? KVG_PATH_FP8 : KVG_PATH_DEQUANT,
+                                 kind == "bf16" ? KVG_BF16 : kind == "e5m2" ? KVG_E5M2 : KVG_E4M3, atoll(argv[3]), atoll(argv[4]));
+        bench_case c;
+        make_case(mem, s, c, 42, 256 << 20);
+        KVG(kvg_sm90_attention(&c.a, NULL, 0));
+        CU(cudaDeviceSynchronize());
+    } else {
+        fprintf(stderr, "usage: decode_bench check | bench | sweep | store | one KIND BATCH LEN\n");
+        return 4;
+    }
+    printf("%d failures\n", failures);
+    return failures ? 1 : 0;
+}
