@@ -18,6 +18,7 @@
 #include "inputs/inputs.h"
 #include "nearest.h"
 #include "paths.h"
+#include "plan_order.h"
 #include "suite.h"
 
 #define MAX_CASES 100000 /* hours even at a tenth of a second each: more is a slip of the pen */
@@ -35,6 +36,7 @@ struct builder {
     int effective[KVG_AXIS_COUNT];                   /* an override's value stands in some case */
     const struct kvg_values *values[KVG_AXIS_COUNT]; /* of the sweep being walked; NULL = the default */
     char where[1100];                                /* "FILE:LINE: " of that sweep, or "" */
+    struct kvg_error contradiction; /* the first among cases that the filter rejects; text "" when none */
     struct kvg_error *error;
 };
 
@@ -237,11 +239,12 @@ static int finish_case(struct builder *b, const struct kvg_case *asked)
     }
     char text[KVG_CASE_STRING_MAX];
     kvg_case_format(asked, text);
-    if (b->has_regex && !passes_filter(b, text)) {
-        b->rejected++;
-        return 0;
-    }
-    return kvg_fail(b->error, why.exit_code, "%s%s [in the case: %s]", b->where, why.text, text);
+    if (passes_filter(b, text))
+        return kvg_fail(b->error, why.exit_code, "%s%s [in the case: %s]", b->where, why.text, text);
+    if (!*b->contradiction.text)
+        kvg_fail(&b->contradiction, why.exit_code, "%s%s", b->where, why.text);
+    b->rejected++;
+    return 0;
 }
 
 static int walk(struct builder *b, int axis, const struct kvg_case *so_far);
@@ -378,91 +381,6 @@ static int check_effective(struct builder *b, const struct kvg_plan_request *req
     return 0;
 }
 
-/* ------------------------------------------------------------------------------------------ order */
-
-struct position {
-    uint64_t tensors, queries; /* hashes of what cases share: K and V; K, V and Q */
-    int64_t tensors_first, queries_first, index;
-};
-
-static uint64_t hash_of_axes(const struct kvg_case *c, const enum kvg_axis *axes, int count)
-{
-    char text[KVG_CASE_STRING_MAX] = "";
-    size_t used = 0;
-    for (int i = 0; i < count; i++) {
-        kvg_case_get(c, axes[i], text + used, sizeof text - used);
-        used += strlen(text + used);
-        used += (size_t)snprintf(text + used, sizeof text - used, " ");
-    }
-    return kvg_fnv1a(text);
-}
-
-#define COMPARE(a, b, field)                                                                                 \
-    if ((a)->field != (b)->field)                                                                            \
-    return (a)->field < (b)->field ? -1 : 1
-
-static int by_tensors(const void *x, const void *y)
-{
-    const struct position *a = x, *b = y;
-    COMPARE(a, b, tensors);
-    COMPARE(a, b, index);
-    return 0;
-}
-
-static int by_queries(const void *x, const void *y)
-{
-    const struct position *a = x, *b = y;
-    COMPARE(a, b, queries);
-    COMPARE(a, b, index);
-    return 0;
-}
-
-static int by_group(const void *x, const void *y)
-{
-    const struct position *a = x, *b = y;
-    COMPARE(a, b, tensors_first);
-    COMPARE(a, b, queries_first);
-    COMPARE(a, b, index);
-    return 0;
-}
-
-/* Groups stand where their first case stood; within a group the order stays. */
-static int group_cases(struct builder *b)
-{
-    static const enum kvg_axis axes[] = {KVG_AXIS_INPUT,    KVG_AXIS_LAYER,   KVG_AXIS_SEED,
-                                         KVG_AXIS_BATCH,    KVG_AXIS_CONTEXT, KVG_AXIS_HEADS,
-                                         KVG_AXIS_HEAD_DIM, KVG_AXIS_LENGTHS, KVG_AXIS_Q_LEN};
-    int n_axes = (int)(sizeof axes / sizeof axes[0]);
-    int64_t count = b->plan->count;
-    struct position *order = calloc((size_t)count, sizeof *order);
-    struct kvg_case *sorted = malloc((size_t)count * sizeof *sorted);
-    if (!order || !sorted) {
-        free(order);
-        free(sorted);
-        return out_of_memory(b);
-    }
-    for (int64_t i = 0; i < count; i++) {
-        order[i].tensors = hash_of_axes(&b->plan->cases[i], axes, n_axes - 1);
-        order[i].queries = hash_of_axes(&b->plan->cases[i], axes, n_axes);
-        order[i].index = i;
-    }
-    qsort(order, (size_t)count, sizeof *order, by_tensors);
-    for (int64_t i = 0; i < count; i++)
-        order[i].tensors_first =
-            i && order[i].tensors == order[i - 1].tensors ? order[i - 1].tensors_first : order[i].index;
-    qsort(order, (size_t)count, sizeof *order, by_queries);
-    for (int64_t i = 0; i < count; i++)
-        order[i].queries_first =
-            i && order[i].queries == order[i - 1].queries ? order[i - 1].queries_first : order[i].index;
-    qsort(order, (size_t)count, sizeof *order, by_group);
-    for (int64_t i = 0; i < count; i++)
-        sorted[i] = b->plan->cases[order[i].index];
-    free(order);
-    free(b->plan->cases);
-    b->plan->cases = sorted;
-    return 0;
-}
-
 /* ------------------------------------------------------------------------------------------ the plan */
 
 /* --case: what the string says must be what will run. */
@@ -548,7 +466,16 @@ static int plan_cases(struct builder *b, const struct kvg_plan_request *request)
         if (walk_sweep(b, NULL))
             return -1;
     }
-    return check_effective(b, request);
+    return b->plan->count ? check_effective(b, request) : 0;
+}
+
+static int nothing_would_run(struct builder *b, const char *filter)
+{
+    if (*b->contradiction.text) /* a case that could not be completed may lack what the filter looks for */
+        return kvg_fail(b->error, b->contradiction.exit_code, "%s", b->contradiction.text);
+    return kvg_fail(b->error, KVG_EXIT_TROUBLE,
+                    "nothing would run: --filter '%s' rejects all %" PRId64 " cases", filter ? filter : "",
+                    b->rejected);
 }
 
 int kvg_plan_make(const struct kvg_plan_request *request, struct kvg_plan *plan, struct kvg_error *error)
@@ -561,11 +488,9 @@ int kvg_plan_make(const struct kvg_plan_request *request, struct kvg_plan *plan,
     b->error = error;
     int failed = plan_cases(b, request);
     if (!failed && plan->count == 0)
-        failed = kvg_fail(error, KVG_EXIT_TROUBLE,
-                          "nothing would run: --filter '%s' rejects all %" PRId64 " cases",
-                          request->filter ? request->filter : "", b->rejected);
+        failed = nothing_would_run(b, request->filter);
     if (!failed)
-        failed = group_cases(b);
+        failed = kvg_plan_group(plan) ? out_of_memory(b) : 0;
     if (b->has_regex)
         regfree(&b->regex);
     for (int a = 0; a < KVG_AXIS_COUNT; a++)

@@ -1,0 +1,7 @@
+# The tables: every axis of the case strings, the built-in kernels, the inputs and the suites.
+set -e
+"$KVGAUGE" list --axes | awk '{print $1}' | tr '\n' ' '; echo
+"$KVGAUGE" list --kernels | awk '/_scalar/ {print $1, $2, $4}'
+"$KVGAUGE" list --inputs | awk '{print $1}' | tr '\n' ' '; echo
+"$KVGAUGE" list --suites
+"$KVGAUGE" list --suites --axes 2>&1 || echo "exit $?"
