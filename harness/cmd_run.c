@@ -228,9 +228,39 @@ static int64_t attempts_before(const struct kvg_results *earlier, const struct k
     return attempts;
 }
 
+/* The command that repeats a row: what the case string does not say goes before it. */
+static int complete_repro(const struct kvg_run_options *run, struct kvg_row *row)
+{
+    static const char start[] = "kvgauge run ";
+    struct kvg_run_options usual;
+    char constants_text[96] = "", *text = NULL;
+    size_t size = 0;
+    kvg_run_options_default(&usual);
+    if (strncmp(row->repro, start, sizeof start - 1) != 0)
+        return 0;
+    FILE *f = open_memstream(&text, &size);
+    if (!f)
+        return -1;
+    if (run->random_tokens_q != usual.random_tokens_q || run->random_tokens_k != usual.random_tokens_k ||
+        run->random_tokens_v != usual.random_tokens_v)
+        snprintf(constants_text, sizeof constants_text, "--random-tokens-constants %.9g,%.9g,%.9g ",
+                 (double)run->random_tokens_q, (double)run->random_tokens_k, (double)run->random_tokens_v);
+    fputs(start, f);
+    for (int64_t i = 0; run->plugins && run->plugins[i]; i++) {
+        char *name = (char *)(uintptr_t)run->plugins[i], *quoted = kvg_argv_quote(1, &name);
+        fprintf(f, "--plugin %s ", quoted ? quoted : name);
+        free(quoted);
+    }
+    fprintf(f, "%s%s", constants_text, row->repro + sizeof start - 1);
+    int failed = fclose(f) || kvg_row_set_string(&row->repro, text);
+    free(text);
+    return failed;
+}
+
 /* One case: 0, 1 when interrupted, -1 with the error. */
-static int run_one(struct kvg_worker *worker, struct kvg_run_files *files, const struct kvg_case *c,
-                   int64_t attempt, struct kvg_progress *progress, struct kvg_error *error)
+static int run_one(const struct command *command, struct kvg_worker *worker, struct kvg_run_files *files,
+                   const struct kvg_case *c, int64_t attempt, struct kvg_progress *progress,
+                   struct kvg_error *error)
 {
     struct kvg_row row;
     if (kvg_row_init(&row))
@@ -238,8 +268,10 @@ static int run_one(struct kvg_worker *worker, struct kvg_run_files *files, const
     int result = kvg_worker_run(worker, c, &row, error);
     if (result == 0) {
         row.attempt = attempt;
-        if (kvg_journal_write(files->journal, &row, error) ||
-            kvg_run_files_benchmark(files, kvg_worker_report(worker), error))
+        if (complete_repro(&command->run, &row))
+            result = kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory");
+        else if (kvg_journal_write(files->journal, &row, error) ||
+                 kvg_run_files_benchmark(files, kvg_worker_report(worker), error))
             result = -1;
         kvg_progress_done(progress, row.status != KVG_PASSED && row.status != KVG_SKIPPED);
     }
@@ -265,7 +297,7 @@ static int run_cases(const struct command *command, const struct kvg_plan *plan,
         }
         kvg_case_format(&plan->cases[i], text);
         kvg_progress_case(&progress, text);
-        failed = run_one(worker, files, &plan->cases[i], attempt, &progress, error);
+        failed = run_one(command, worker, files, &plan->cases[i], attempt, &progress, error);
         tally->done += failed == 0;
     }
     kvg_progress_end(&progress);
@@ -311,19 +343,25 @@ static int all_planned_done(const struct kvg_plan *plan, const struct kvg_result
     return standing + tally->done >= plan->count;
 }
 
-/* Plots; that they failed is said and is no reason to doubt the rows. */
-static void draw(const struct command *command, const char *file)
+/* Plots; that they failed is said, and is no reason to doubt the rows. Each run has a folder of its own. */
+static void draw(const struct command *command, const struct kvg_results *results, const char *file)
 {
-    char folder[KVG_PATH_MAX];
+    char scripts[KVG_PATH_MAX], folder[KVG_PATH_MAX], of_run[2 * KVG_PATH_MAX];
     struct kvg_error error;
     int wanted = command->plots >= 0 ? command->plots : !command->plan.request.case_string && !command->quiet;
     if (!wanted)
         return;
+    const char *name = strrchr(file, '/') ? strrchr(file, '/') + 1 : file;
     kvg_default_plot_dir(folder, sizeof folder);
-    if (kvg_plot_all(file, folder, &error))
+    snprintf(of_run, sizeof of_run, "%s/%.*s", folder, (int)strcspn(name, "."), name);
+    struct kvg_plot_options plot = {
+        .script_dir = scripts, .out_dir = of_run, .only = NULL, .svg = 1, .png = 1, .report = NULL};
+    if (kvg_data_dir(KVG_DATA_PLOT, scripts, sizeof scripts))
+        fprintf(stderr, "kvgauge: no plots: their scripts are in none of these places: %s\n", scripts);
+    else if (kvg_plot_all(results, &plot, &error))
         fprintf(stderr, "kvgauge: no plots: %s\n", error.text);
     else if (!command->quiet)
-        printf("plots    %s\n", folder);
+        printf("plots    %s\n", of_run);
 }
 
 static void show(const struct command *command, const struct kvg_results *results,
@@ -427,7 +465,7 @@ static int run_plan(const struct command *command, int argc, char **argv, const 
     } else if (results.count > 0) {
         show(command, &results, &files);
         if (!tally.interrupted)
-            draw(command, files.h5);
+            draw(command, &results, files.h5);
     }
     if (tally.interrupted) {
         fprintf(stderr, "kvgauge: interrupted after %lld of %lld cases; `kvgauge run --resume %s` goes on\n",

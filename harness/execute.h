@@ -57,6 +57,7 @@ void kvg_count_work(struct kvg_execution *x);
 /* Takes the samples of m (its budget, flags and report are filled in here) and fills the time columns. -1
  * with the verdict when a call failed. */
 int kvg_time(struct kvg_execution *x, struct kvg_measurement *m);
+#define KVG_TIMED_OUTPUT_DIFFERS "the output of a timed call differs from the verified one"
 /* A few samples of something timed apart: the median, or NaN. */
 double kvg_time_apart(struct kvg_execution *x, int (*call)(void *), void *context);
 /* Rates, roofs and shares of them; the row may become suspect. Throughput stays blank unless it is passed. */

@@ -204,7 +204,7 @@ static int time_calls(struct attention *a)
         return -1;
     /* The last output, whole: the rounding of a kernel that is not deterministic has no hash. */
     if (a->arithmetic.deterministic && same_output(a))
-        return kvg_verdict(x, KVG_INCORRECT, "the output of a timed call differs from the verified one");
+        return kvg_verdict(x, KVG_INCORRECT, KVG_TIMED_OUTPUT_DIFFERS);
     if (!a->arithmetic.deterministic && compare(a))
         return -1;
     return kvg_check_memory(x);

@@ -75,7 +75,8 @@ int kvg_time(struct kvg_execution *x, struct kvg_measurement *m)
     int failed = kvg_measure_described(m, samples, &n, method, sizeof method, &error);
     kvg_nvtx_pop();
     if (failed)
-        return kvg_verdict(x, KVG_INCORRECT, "while timed: %s", error.text);
+        return kvg_verdict(x, KVG_INCORRECT, "%s",
+                           error.exit_code == KVG_EXIT_INCORRECT ? KVG_TIMED_OUTPUT_DIFFERS : error.text);
     kvg_summarise(samples, n, &summary);
     x->row->time_median = summary.median;
     x->row->time_min = summary.min;

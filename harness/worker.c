@@ -303,8 +303,8 @@ static void describe_end(const struct kvg_worker *w, const struct ending *ending
     row->status = KVG_CRASHED;
     if (WIFSIGNALED(ending->status) && WTERMSIG(ending->status) == SIGKILL) {
         row->status = KVG_OUT_OF_MEMORY;
-        snprintf(reason, sizeof reason,
-                 "out_of_memory (suspected): SIGKILL ended the worker, and kvgauge did not send it%s", words);
+        snprintf(reason, sizeof reason, "suspected: SIGKILL ended the worker, and kvgauge did not send it%s",
+                 words);
     } else if (WIFSIGNALED(ending->status)) {
         const char *name = sigabbrev_np(WTERMSIG(ending->status));
         snprintf(reason, sizeof reason, "SIG%s (%s) ended the worker%s", name ? name : "?",

@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * faulty.c: a plug-in whose kernels are right but for one fault each, the fault in the name. What kvgauge
+ * does with them is what the tests look at. All share one plain attention in double precision.
+ *
+ *   gcc -shared -fPIC -I kernels -o faulty.so tests/plugins/faulty.c -lm
+ */
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kernel.h"
+
+static float e4m3(uint8_t code)
+{
+    int exponent = code >> 3 & 15, fraction = code & 7;
+    float magnitude = exponent ? ldexpf((float)(8 + fraction), exponent - 10) : ldexpf((float)fraction, -9);
+    if ((code & 0x7f) == 0x7f)
+        magnitude = NAN;
+    return code & 0x80 ? -magnitude : magnitude;
+}
+
+static float bf16(uint16_t bits)
+{
+    uint32_t wide = (uint32_t)bits << 16;
+    float x;
+    memcpy(&x, &wide, sizeof x);
+    return x;
+}
+
+static uint16_t to_bf16(float x)
+{
+    uint32_t wide;
+    memcpy(&wide, &x, sizeof wide);
+    return (uint16_t)((wide + 0x7fff + (wide >> 16 & 1)) >> 16);
+}
+
+static float element(const struct kvg_problem *p, const struct kvg_pages *pages, const float *scale,
+                     int64_t stride, int64_t block, int64_t slot, int64_t head, int64_t d)
+{
+    int64_t i = block * pages->stride_block + slot * pages->stride_slot + head * pages->stride_head + d;
+    if (p->kv_dtype == KVG_BF16)
+        return bf16(((const uint16_t *)pages->data)[i]);
+    return e4m3(((const uint8_t *)pages->data)[i]) * (scale ? scale[head * stride] : 1);
+}
+
+/* One row: query token `row` of sequence b, head h. */
+static void attend(const struct kvg_attention_args *a, int64_t b, int64_t row, int64_t h)
+{
+    const struct kvg_problem *p = a->problem;
+    int64_t g = h / (p->q_heads / p->kv_heads), dim = p->head_dim, n = a->seq_lens[b];
+    int64_t q_len = a->cu_q_lens[b + 1] - a->cu_q_lens[b], i = row - a->cu_q_lens[b];
+    int64_t last = p->causal ? n - q_len + i : n - 1, first = 0;
+    const uint16_t *q = (const uint16_t *)a->q + row * a->q_stride_token + h * a->q_stride_head;
+    double sum = 0, top = -INFINITY, out[512] = {0};
+    if (p->window > 0 && last - p->window + 1 > 0)
+        first = last - p->window + 1;
+    for (int pass = 0; pass < 2; pass++) {
+        for (int64_t t = first; t <= last; t++) {
+            int64_t block = a->block_table[b * a->block_table_stride + t / p->block_size],
+                    slot = t % p->block_size;
+            double s = 0;
+            for (int64_t d = 0; d < dim; d++)
+                s += (double)bf16(q[d]) *
+                     element(p, &a->k_cache, a->scales.k, a->scales.stride, block, slot, g, d);
+            s *= a->softmax_scale;
+            if (p->soft_cap > 0)
+                s = p->soft_cap * tanh(s / p->soft_cap);
+            if (pass == 0) {
+                top = s > top ? s : top;
+                continue;
+            }
+            double w = exp(s - top);
+            sum += w;
+            for (int64_t d = 0; d < dim; d++)
+                out[d] += w * element(p, &a->v_cache, a->scales.v, a->scales.stride, block, slot, g, d);
+        }
+    }
+    uint16_t *o = (uint16_t *)a->out + row * a->out_stride_token + h * a->out_stride_head;
+    for (int64_t d = 0; d < dim; d++)
+        o[d] = to_bf16(last < first ? 0 : (float)(out[d] / sum));
+    if (a->lse)
+        a->lse[row * a->lse_stride_token + h] = last < first ? -INFINITY : (float)(top + log(sum));
+}
+
+static int right(const struct kvg_attention_args *a)
+{
+    for (int64_t b = 0; b < a->problem->batch; b++)
+        for (int64_t row = a->cu_q_lens[b]; row < a->cu_q_lens[b + 1]; row++)
+            for (int64_t h = 0; h < a->problem->q_heads; h++)
+                attend(a, b, row, h);
+    return KVG_OK;
+}
+
+static int supports(const struct kvg_problem *p, char *why, size_t size)
+{
+    if (p->phase != KVG_PHASE_STORE && p->path == KVG_PATH_DEQUANT && p->head_dim <= 512 &&
+        (p->kv_dtype == KVG_E4M3 || p->kv_dtype == KVG_BF16))
+        return 1;
+    snprintf(why, size, "attention on the dequant path with e4m3 or bf16 alone");
+    return 0;
+}
+
+static int supports_nothing(const struct kvg_problem *p, char *why, size_t size)
+{
+    (void)p;
+    snprintf(why, size, "takes nothing at all");
+    return 0;
+}
+
+static void arithmetic(const struct kvg_problem *p, int64_t seq_len, struct kvg_arithmetic *out)
+{
+    (void)p;
+    memset(out, 0, sizeof *out);
+    out->qk_operand = KVG_F32;
+    out->k_scaled_before_qk = 1;
+    out->qk_accumulator_bits = 24;
+    out->exp2_rel_error = 1e-7;
+    out->p_format = KVG_F32;
+    out->pv_operand = KVG_F32;
+    out->v_scaled_before_pv = 1;
+    out->pv_accumulator_bits = 24;
+    out->tile = seq_len > 0 ? seq_len : 1;
+    out->deterministic = 1;
+}
+
+static void arithmetic_loose(const struct kvg_problem *p, int64_t seq_len, struct kvg_arithmetic *out)
+{
+    arithmetic(p, seq_len, out);
+    out->deterministic = 0;
+}
+
+static int64_t workspace(const struct kvg_problem *p)
+{
+    (void)p;
+    return 1000;
+}
+
+/* ---- the faults ---- */
+
+static int crashes(const struct kvg_attention_args *a)
+{
+    (void)a;
+    fprintf(stderr, "first line\nabout to touch address 8\n");
+    volatile uintptr_t address = 8; /* volatile: the compiler must not see what is coming */
+    *(volatile int *)address = 1;
+    return KVG_OK;
+}
+
+static int aborts(const struct kvg_attention_args *a)
+{
+    (void)a;
+    abort();
+}
+
+static int hangs(const struct kvg_attention_args *a)
+{
+    (void)a;
+    while (pause() != 0)
+        ;
+    return KVG_OK;
+}
+
+static int exits(const struct kvg_attention_args *a)
+{
+    (void)a;
+    _exit(7);
+}
+
+static int killed(const struct kvg_attention_args *a)
+{
+    (void)a;
+    return kill(getpid(), SIGKILL);
+}
+
+/* Allocates and touches until there is no more; the test sets a limit before it starts the worker. */
+static int hungry(const struct kvg_attention_args *a)
+{
+    size_t piece = (size_t)16 << 20;
+    (void)a;
+    for (;;) {
+        void *p = malloc(piece);
+        if (!p)
+            return KVG_ENOMEM;
+        memset(p, 1, piece);
+    }
+}
+
+static int refuses(const struct kvg_attention_args *a)
+{
+    (void)a;
+    return KVG_EDEVICE;
+}
+
+static int writes_past_out(const struct kvg_attention_args *a)
+{
+    right(a);
+    ((uint16_t *)a->out)[a->problem->total_q * a->problem->q_heads * a->problem->head_dim] = 0;
+    return KVG_OK;
+}
+
+static int writes_past_workspace(const struct kvg_attention_args *a)
+{
+    ((char *)a->workspace)[a->workspace_bytes] = 0;
+    return right(a);
+}
+
+static int writes_its_input(const struct kvg_attention_args *a)
+{
+    right(a);
+    ((uint16_t *)(uintptr_t)a->q)[0] ^= 1;
+    return KVG_OK;
+}
+
+static int64_t calls;
+
+/* Right, but the last bit of one output depends on how often it was called. */
+static int wavers(const struct kvg_attention_args *a)
+{
+    right(a);
+    ((uint16_t *)a->out)[0] ^= (uint16_t)(++calls & 1);
+    return KVG_OK;
+}
+
+/* The same of the log-sum-exp, where the bound has room for it. */
+static int wavers_within_bounds(const struct kvg_attention_args *a)
+{
+    uint32_t bits;
+    right(a);
+    memcpy(&bits, a->lse, sizeof bits);
+    bits ^= (uint32_t)(++calls & 1);
+    memcpy(a->lse, &bits, sizeof bits);
+    return KVG_OK;
+}
+
+/* Remembers its first answer: fast, and right as long as nobody changes the inputs. */
+static int remembers(const struct kvg_attention_args *a)
+{
+    static uint16_t *out;
+    static float *lse;
+    size_t n = (size_t)(a->problem->total_q * a->problem->q_heads), dim = (size_t)a->problem->head_dim;
+    if (!out) {
+        right(a);
+        out = malloc(n * dim * sizeof *out);
+        lse = malloc(n * sizeof *lse);
+        memcpy(out, a->out, n * dim * sizeof *out);
+        memcpy(lse, a->lse, n * sizeof *lse);
+    }
+    memcpy(a->out, out, n * dim * sizeof *out);
+    memcpy(a->lse, lse, n * sizeof *lse);
+    return KVG_OK;
+}
+
+/* Does its work twice, and from the third call on none: the outputs keep what they held. */
+static int tires(const struct kvg_attention_args *a)
+{
+    static int64_t done;
+    return ++done > 2 ? KVG_OK : right(a);
+}
+
+static int zeros(const struct kvg_attention_args *a)
+{
+    size_t n = (size_t)(a->problem->total_q * a->problem->q_heads);
+    memset(a->out, 0, n * (size_t)a->problem->head_dim * sizeof(uint16_t));
+    memset(a->lse, 0, n * sizeof(float));
+    return KVG_OK;
+}
+
+/* Leaves the last element alone. */
+static int forgets_one(const struct kvg_attention_args *a)
+{
+    int64_t last = a->problem->total_q * a->problem->q_heads * a->problem->head_dim - 1;
+    uint16_t before = ((uint16_t *)a->out)[last];
+    right(a);
+    ((uint16_t *)a->out)[last] = before;
+    return KVG_OK;
+}
+
+static int plans(const struct kvg_attention_args *a)
+{
+    memcpy(a->workspace, "planned", 8);
+    return KVG_OK;
+}
+
+/* Needs what its prepare has left in the workspace. */
+static int needs_plan(const struct kvg_attention_args *a)
+{
+    return memcmp(a->workspace, "planned", 8) == 0 ? right(a) : KVG_EINVAL;
+}
+
+#define KERNEL(id, how)                                                                                      \
+    static const struct kvg_kernel kernel_##id = {KVG_KERNEL_ABI_VERSION,                                    \
+                                                  sizeof(struct kvg_kernel),                                 \
+                                                  "faulty/" #id,                                             \
+                                                  "fault: " #id,                                             \
+                                                  KVG_DEVICE_CPU,                                            \
+                                                  -1,                                                        \
+                                                  supports,                                                  \
+                                                  arithmetic,                                                \
+                                                  workspace,                                                 \
+                                                  NULL,                                                      \
+                                                  NULL,                                                      \
+                                                  NULL,                                                      \
+                                                  how}
+KERNEL(none, right);
+KERNEL(crashes, crashes);
+KERNEL(aborts, aborts);
+KERNEL(hangs, hangs);
+KERNEL(exits, exits);
+KERNEL(killed, killed);
+KERNEL(hungry, hungry);
+KERNEL(refuses, refuses);
+KERNEL(writes_past_out, writes_past_out);
+KERNEL(writes_past_workspace, writes_past_workspace);
+KERNEL(writes_its_input, writes_its_input);
+KERNEL(wavers, wavers);
+KERNEL(remembers, remembers);
+KERNEL(tires, tires);
+KERNEL(zeros, zeros);
+KERNEL(forgets_one, forgets_one);
+static const struct kvg_kernel kernel_wavers_openly = {KVG_KERNEL_ABI_VERSION,
+                                                       sizeof(struct kvg_kernel),
+                                                       "faulty/wavers_openly",
+                                                       "no fault: declares that it wavers",
+                                                       KVG_DEVICE_CPU,
+                                                       -1,
+                                                       supports,
+                                                       arithmetic_loose,
+                                                       workspace,
+                                                       NULL,
+                                                       NULL,
+                                                       NULL,
+                                                       wavers_within_bounds};
+static const struct kvg_kernel kernel_takes_nothing = {KVG_KERNEL_ABI_VERSION,
+                                                       sizeof(struct kvg_kernel),
+                                                       "faulty/takes_nothing",
+                                                       "supports no case",
+                                                       KVG_DEVICE_CPU,
+                                                       -1,
+                                                       supports_nothing,
+                                                       arithmetic,
+                                                       workspace,
+                                                       NULL,
+                                                       NULL,
+                                                       NULL,
+                                                       right};
+static const struct kvg_kernel kernel_needs_plan = {KVG_KERNEL_ABI_VERSION,
+                                                    sizeof(struct kvg_kernel),
+                                                    "faulty/needs_plan",
+                                                    "no fault: plans apart",
+                                                    KVG_DEVICE_CPU,
+                                                    -1,
+                                                    supports,
+                                                    arithmetic,
+                                                    workspace,
+                                                    plans,
+                                                    NULL,
+                                                    NULL,
+                                                    needs_plan};
+
+static const struct kvg_kernel *const kernels[] = {&kernel_none,
+                                                   &kernel_crashes,
+                                                   &kernel_aborts,
+                                                   &kernel_hangs,
+                                                   &kernel_exits,
+                                                   &kernel_killed,
+                                                   &kernel_hungry,
+                                                   &kernel_refuses,
+                                                   &kernel_writes_past_out,
+                                                   &kernel_writes_past_workspace,
+                                                   &kernel_writes_its_input,
+                                                   &kernel_wavers,
+                                                   &kernel_remembers,
+                                                   &kernel_tires,
+                                                   &kernel_zeros,
+                                                   &kernel_forgets_one,
+                                                   &kernel_wavers_openly,
+                                                   &kernel_takes_nothing,
+                                                   &kernel_needs_plan};
+
+const struct kvg_kernel *const *kvg_plugin_kernels(int64_t *count);
+const struct kvg_kernel *const *kvg_plugin_kernels(int64_t *count)
+{
+    *count = (int64_t)(sizeof kernels / sizeof kernels[0]);
+    return kernels;
+}
