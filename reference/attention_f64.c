@@ -78,11 +78,11 @@ static void one_row(const struct kvg_ref_attention *a, const struct kvg_ref_row 
 int kvg_ref_attention_f64(const struct kvg_ref_attention *a, const struct kvg_ref_row *rows, int64_t n_rows,
                           double *out, double *lse)
 {
-    int64_t longest = 0;
+    int64_t longest = 0, threads = a->threads < n_rows ? a->threads : n_rows;
     int status = 0;
     for (int64_t b = 0; b < a->batch; b++)
         longest = a->seq_lens[b] > longest ? a->seq_lens[b] : longest;
-#pragma omp parallel num_threads(a->threads > 0 ? a->threads : 1)
+#pragma omp parallel num_threads(threads > 0 ? (int)threads : 1)
     {
         struct row_space s;
         int ready = 1;

@@ -265,10 +265,20 @@ static int run_wave(const struct run *run, const struct wave *w)
     return status;
 }
 
+/* No more threads than there are units of work. */
+static int useful_threads(const struct kvg_rows *rows)
+{
+    int64_t units = 0, threads = rows->a->threads;
+    for (int64_t g = 0; g < rows->n_groups; g++)
+        units += rows->groups[g].pieces;
+    threads = threads < units ? threads : units;
+    return threads > 0 ? (int)threads : 1;
+}
+
 int kvg_rows_run(struct kvg_rows *rows, int64_t span, int with_spread, int64_t record_doubles,
                  kvg_piece_fn piece, kvg_merge_fn merge, void *context)
 {
-    int threads = rows->a->threads > 0 ? rows->a->threads : 1, made = 0, status = 0;
+    int threads = useful_threads(rows), made = 0, status = 0;
     struct kvg_scratch *scratch = malloc((size_t)threads * sizeof *scratch);
     if (!scratch)
         return -1;

@@ -106,17 +106,21 @@ static unsigned char *fixture_cache(struct problem *p, struct kvg_ref_kv *kv, co
 {
     const struct shape *s = &p->shape;
     int64_t elements = p->blocks * s->block_size * s->kv_heads * s->head_dim;
-    unsigned char *data = malloc((size_t)elements * sizeof(float));
+    int64_t bytes = kvg_ref_format_info(s->kv_format)->bytes;
+    unsigned char *data = malloc((size_t)(elements * bytes));
     assert_non_null(data);
     fixture_view(p, kv, data, scale);
-    for (int64_t i = 0; i < elements; i++)
-        kvg_ref_store(s->kv_format, data, i, NAN);
+    float row[256];
+    memset(data, s->kv_format == KVG_REF_E4M3FNUZ ? 0x80 : 0xff,
+           (size_t)(elements * bytes)); /* NaN everywhere */
+    assert_true(isnan(kvg_ref_load(s->kv_format, data, elements - 1)));
     for (int64_t b = 0; b < s->batch; b++)
         for (int64_t t = 0; t < s->seq_len[b]; t++)
-            for (int64_t h = 0; h < s->kv_heads; h++)
+            for (int64_t h = 0; h < s->kv_heads; h++) {
                 for (int64_t d = 0; d < s->head_dim; d++)
-                    kvg_ref_store(s->kv_format, data, kvg_ref_kv_index(kv, b, t, h) + d,
-                                  fixture_normal(state) + (float)mean);
+                    row[d] = fixture_normal(state) + (float)mean;
+                kvg_ref_store_row(s->kv_format, data, kvg_ref_kv_index(kv, b, t, h), s->head_dim, row);
+            }
     return data;
 }
 
