@@ -65,6 +65,8 @@ struct kvg_attention_ops {
     /* acc[r * acc_stride + d] = acc * factor[r] + sum over keys of p[r][j] * v_j[d]. */
     void (*values)(const struct kvg_keys *keys, const void *p, const float *factor, int64_t rows,
                    void *scratch, float *acc, int64_t acc_stride);
+    /* x[0 .. count) := 2^x as softmax computes it, count a multiple of 16. For the test of exp2_rel_error. */
+    void (*exp2)(float *x, int64_t count);
     /* Declared: additions in the longest chain of a logit; bound of the exponential; formats. */
     int64_t (*qk_chain)(int64_t dim);
     double exp2_rel_error;

@@ -277,6 +277,13 @@ ALWAYS_INLINE float total(__m256 v)
     return _mm_cvtss_f32(_mm_add_ss(m, _mm_movehdup_ps(m)));
 }
 
+static void exp2_all(float *x, int64_t count)
+{
+    for (int64_t i = 0; i < count; i += 8) {
+        _mm256_storeu_ps(x + i, exp2_8(_mm256_loadu_ps(x + i)));
+    }
+}
+
 static float softmax(const struct kvg_softmax *how, float *s, int64_t lo, int64_t hi,
                      struct kvg_row_state *state, void *p_row)
 {
@@ -440,6 +447,7 @@ const struct kvg_attention_ops kvg_attention_avx2 = {
     .logits = logits,
     .softmax = softmax,
     .values = values,
+    .exp2 = exp2_all,
     .qk_chain = qk_chain,
     .exp2_rel_error = KVG_EXP2_REL_ERROR,
     .p_format = KVG_F32,

@@ -326,6 +326,13 @@ ALWAYS_INLINE __m512 round_e4m3(__m512 p)
     return _mm512_mask_sub_ps(normal, small, _mm512_add_ps(p, magic), magic);
 }
 
+static void exp2_all(float *x, int64_t count)
+{
+    for (int64_t i = 0; i < count; i += VECTOR) {
+        _mm512_storeu_ps(x + i, exp2_16(_mm512_loadu_ps(x + i)));
+    }
+}
+
 static float softmax(const struct kvg_softmax *how, float *s, int64_t lo, int64_t hi,
                      struct kvg_row_state *state, void *p_row)
 {
@@ -462,6 +469,7 @@ const struct kvg_attention_ops kvg_attention_avx512 = {
     .logits = logits,
     .softmax = softmax,
     .values = values,
+    .exp2 = exp2_all,
     .qk_chain = qk_chain,
     .exp2_rel_error = KVG_EXP2_REL_ERROR,
     .p_format = KVG_BF16,

@@ -86,6 +86,13 @@ static void logits(const struct kvg_keys *keys, const void *packed_q, int64_t ro
     }
 }
 
+static void exp2_all(float *x, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        x[i] = kvg_exp2(x[i]);
+    }
+}
+
 static float softmax(const struct kvg_softmax *how, float *s, int64_t lo, int64_t hi,
                      struct kvg_row_state *state, void *p_row)
 {
@@ -140,6 +147,7 @@ const struct kvg_attention_ops kvg_attention_scalar = {
     .logits = logits,
     .softmax = softmax,
     .values = values,
+    .exp2 = exp2_all,
     .qk_chain = qk_chain,
     .exp2_rel_error = KVG_EXP2_REL_ERROR,
     .p_format = KVG_F32,
