@@ -37,9 +37,13 @@ static inline int64_t rng_below(struct rng *r, int64_t n)
     return (int64_t)(rng_bits(r) % (uint64_t)n);
 }
 
+/* Nearly normal: the sum of four uniforms, variance 1, within +-3.47. Fast enough for millions. */
 static inline double rng_normal(struct rng *r)
 {
-    return sqrt(-2.0 * log(rng_unit(r))) * cos(6.283185307179586 * rng_unit(r));
+    const uint64_t bits = rng_bits(r);
+    const int64_t sum =
+        (int64_t)((bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48));
+    return (double)(2 * sum - 4 * 0xffff) * (1.7320508075688772 / (2.0 * 65536.0));
 }
 
 static inline double rng_log_uniform(struct rng *r, double low, double high)
@@ -49,7 +53,16 @@ static inline double rng_log_uniform(struct rng *r, double low, double high)
 
 /* ---------------------------------------------------------------- values */
 
-enum k_pattern { K_NORMAL, K_OUTLIER, K_CHANNEL_OUTLIER, K_NEEDLE, K_SINK, K_VOCABULARY, K_PATTERNS };
+enum k_pattern {
+    K_NORMAL,
+    K_OUTLIER,
+    K_CHANNEL_OUTLIER,
+    K_NEEDLE,
+    K_SINK,
+    K_VOCABULARY,
+    K_RISING,
+    K_PATTERNS
+};
 enum v_pattern { V_NORMAL, V_NONNEG, V_SHIFT, V_OUTLIER, V_TREND, V_PATTERNS };
 enum scale_rule { SCALE_ABSMAX_448, SCALE_ABSMAX_200, SCALE_POWER_OF_TWO, SCALE_ONE, SCALE_RULES };
 
@@ -71,6 +84,10 @@ static inline float k_value(struct rng *r, const struct values *w, const uint16_
     /* The match of a query: logit about 8 standard deviations above the rest. */
     if ((w->k_pattern == K_NEEDLE && t == n / 3) || (w->k_pattern == K_SINK && t == 0))
         return (float)(w->k * 8.0 / sqrt((double)head_dim) * (double)kvg_ref_bf16_decode(q[d]) / w->q);
+    /* Logits that rise to the end, so that the running max keeps moving. */
+    if (w->k_pattern == K_RISING)
+        return (float)(w->k * (0.3 * x + 6.0 * (double)t / (double)n / sqrt((double)head_dim) *
+                                             (double)kvg_ref_bf16_decode(q[d]) / w->q));
     return (float)(w->k * x);
 }
 
@@ -124,17 +141,32 @@ static inline void fill_cache_from(struct kvg_prepared *p, struct kvg_pages *pag
                         p->c.head_dim, p->slot_mapping, p->store_tokens, p->c.kv_heads, p->c.head_dim);
 }
 
+/* K (tensor 1) and V (2) of each KV head carry a factor of their own, so that scales differ; Q makes up for
+ * that of K, so that logits do not. */
+static inline double head_factor(int64_t tensor, int64_t kv_head)
+{
+    struct rng r = {(uint64_t)(tensor * 1000 + kv_head)};
+    rng_bits(&r);
+    return exp2(4.0 * rng_unit(&r) - 2.0);
+}
+
 /* Gives a prepared case other values, scales and caches. */
-static inline void give_values(struct kvg_prepared *p, const struct values *w, uint64_t seed)
+static inline void give_values(struct kvg_prepared *p, const struct values *all_heads, uint64_t seed)
 {
     struct rng r = {seed};
     const int64_t d = p->c.head_dim, kv = p->c.kv_heads, heads = p->c.q_heads;
     for (int64_t i = 0; i < p->total_q * heads * d; i++)
-        p->q[i] = kvg_ref_bf16_encode((float)(w->q * rng_normal(&r)));
+        p->q[i] = kvg_ref_bf16_encode(
+            (float)(all_heads->q / head_factor(1, i / d % heads / (heads / kv)) * rng_normal(&r)));
     for (int64_t b = 0; b < p->c.batch; b++) {
         const int64_t n = p->seq_lens[b], vocabulary = 5;
         for (int64_t t = 0; t < n; t++)
-            for (int64_t g = 0; g < kv; g++)
+            for (int64_t g = 0; g < kv; g++) {
+                struct values here = *all_heads;
+                const struct values *w = &here;
+                here.q /= head_factor(1, g);
+                here.k *= head_factor(1, g);
+                here.v *= head_factor(2, g);
                 for (int64_t i = 0; i < d; i++) {
                     const int64_t at = ((p->cu_kv_lens[b] + t) * kv + g) * d + i;
                     const uint16_t *q = p->q + (p->cu_q_lens[b] * heads + g * (heads / kv)) * d;
@@ -146,14 +178,15 @@ static inline void give_values(struct kvg_prepared *p, const struct values *w, u
                         p->v[at] = p->v[same];
                     }
                 }
+            }
     }
     if (p->problem.kv_dtype != KVG_BF16) {
         const double largest = kvg_ref_format_info(kvg_ref_format_of(p->problem.kv_dtype))->max;
-        set_scales(p, p->k, p->total_kv, kv, w->rule, largest, p->k_scale);
-        set_scales(p, p->v, p->total_kv, kv, w->rule, largest, p->v_scale);
+        set_scales(p, p->k, p->total_kv, kv, all_heads->rule, largest, p->k_scale);
+        set_scales(p, p->v, p->total_kv, kv, all_heads->rule, largest, p->v_scale);
     }
     if (p->q8) {
-        set_scales(p, p->q, p->total_q, heads, w->rule, 448.0, p->q_scale);
+        set_scales(p, p->q, p->total_q, heads, all_heads->rule, 448.0, p->q_scale);
         kvg_ref_quantize_q(KVG_REF_E4M3, KVG_REF_RECIPROCAL, KVG_REF_BF16, p->q, p->total_q, heads, kv, d,
                            p->q_scale, p->scale_stride, p->q8);
     }
