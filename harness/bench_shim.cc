@@ -66,16 +66,17 @@ void initialise(const char *const *flags)
     if (done)
         return;
     done = true;
-    std::vector<std::string> text = {"kvgauge",
-                                     "--benchmark_out=",
-                                     "--benchmark_filter=.",
-                                     "--benchmark_list_tests=false",
-                                     "--benchmark_repetitions=1",
-                                     "--benchmark_min_warmup_time=0",
-                                     "--benchmark_enable_random_interleaving=false",
-                                     "--benchmark_report_aggregates_only=false",
-                                     "--benchmark_perf_counters=",
-                                     "--benchmark_time_unit=ns"};
+    // Static: the library keeps the pointer to the program's name.
+    static std::vector<std::string> text = {"kvgauge",
+                                            "--benchmark_out=",
+                                            "--benchmark_filter=.",
+                                            "--benchmark_list_tests=false",
+                                            "--benchmark_repetitions=1",
+                                            "--benchmark_min_warmup_time=0",
+                                            "--benchmark_enable_random_interleaving=false",
+                                            "--benchmark_report_aggregates_only=false",
+                                            "--benchmark_perf_counters=",
+                                            "--benchmark_time_unit=ns"};
     for (int64_t i = 0; flags != nullptr && flags[i] != nullptr; i++)
         if (std::strncmp(flags[i], "--benchmark_out", std::strlen("--benchmark_out")) != 0)
             text.emplace_back(flags[i]);

@@ -62,7 +62,7 @@ static void value_text(const struct kvg_row *row, const struct kvg_column *colum
     }
 }
 
-/* Shown on top, or told by case_string. */
+/* On top of the report. */
 static int is_told_already(const char *name)
 {
     static const char *const told[] = {"status", "reason", "case_string", "attempt"};
@@ -80,7 +80,11 @@ void kvg_row_report(FILE *out, const struct kvg_row *row)
     for (int64_t i = 0; i < kvg_columns_count; i++) {
         const struct kvg_column *column = &kvg_columns[i];
         value_text(row, column, text, sizeof text);
-        if (text[0] && !is_told_already(column->name))
-            fprintf(out, "  %-20s %s\n", column->name, text);
+        if (!text[0] || is_told_already(column->name))
+            continue;
+        if (column->type == KVG_COLUMN_STRING)
+            fprintf(out, "  %-19s %s\n", column->name, text);
+        else
+            fprintf(out, "  %-19s %-17s %s\n", column->name, text, column->long_name);
     }
 }
