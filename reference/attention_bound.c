@@ -97,17 +97,22 @@ static void bound_block(const struct bound *b, const struct kvg_rows *rows, cons
                         int64_t span_first, int64_t first, int64_t end, struct kvg_scratch *s, double *record)
 {
     struct key_factors factors[KVG_BLOCK_TOKENS];
+    int64_t low, high;
+    kvg_rows_that_see(rows, g, first, end, &low, &high);
+    if (high == 0)
+        return;
     kvg_load_v(rows, g, first, end - first + 1, s);
     widen_v(rows, g, end - first + 1, s);
-    for (int64_t r = 0; r < g->rows; r++) {
+    for (int64_t r = low; r < high; r++) {
         const struct kvg_row_plan *row = &rows->plans[g->row + r];
         double *sums = record + r * RECORD(rows->dim);
-        int64_t from, to, at = r * s->span - span_first, n = row->index;
+        int64_t from, to, n = row->index;
         kvg_row_span(row, first, end, &from, &to);
         if (to < from)
             continue;
-        key_factors(b->model, s->logit + at + from, s->spread + at + from, to - from + 1, b->exact.max[n],
-                    b->exact.sum[n], factors, sums + ELEMENT_SUMS * rows->dim);
+        int64_t at = r * s->span + (from - span_first);
+        key_factors(b->model, s->logit + at, s->spread + at, to - from + 1, b->exact.max[n], b->exact.sum[n],
+                    factors, sums + ELEMENT_SUMS * rows->dim);
         add_block(factors, s->k + (from - first) * rows->dim, to - from + 1, rows->dim,
                   b->exact.o + n * rows->dim, sums);
     }

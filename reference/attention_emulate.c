@@ -128,16 +128,16 @@ int kvg_ref_attention_emulate(const struct kvg_ref_attention *a, const struct kv
     const struct kvg_operands operands = {how->q_operand, how->k_operand, how->v_operand, how->k_scaled_first,
                                           how->v_scaled_first};
     struct emulation e = {.how = how, .out = out, .lse = lse};
-    int64_t keys = longest(a), split = how->split_tokens > 0 ? how->split_tokens : keys;
+    int64_t keys = longest(a);
+    int64_t split = how->split_tokens > 0 && how->split_tokens < keys ? how->split_tokens : keys;
     e.tile = how->tile > 0 && how->tile < split ? how->tile : split;
     e.offset = how->p_format == KVG_REF_E4M3 ? how->p_offset_log2 : 0;
-    int64_t span = e.tile < keys ? e.tile : keys;
-    int64_t rows_max = TILE_BYTES / (span * (int64_t)(sizeof(double) + sizeof(float)));
+    int64_t rows_max = TILE_BYTES / (e.tile * (int64_t)(sizeof(double) + sizeof(float)));
     struct kvg_rows plan;
     if (kvg_rows_plan(&plan, a, &operands, rows, n_rows, split, how->split_from_window,
                       rows_max > 1 ? rows_max : 1) != 0)
         return -1;
-    int status = kvg_rows_run(&plan, span, 0, PV + plan.dim, emulate_split, emulate_merge, &e);
+    int status = kvg_rows_run(&plan, e.tile, 0, PV + plan.dim, emulate_split, emulate_merge, &e);
     kvg_rows_free(&plan);
     return status;
 }

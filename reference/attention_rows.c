@@ -130,19 +130,44 @@ static void finish_logits(double *t, int64_t count, double scale, double cap)
             t[i] = t[i] * scale * KVG_LOG2E;
 }
 
+void kvg_rows_that_see(const struct kvg_rows *rows, const struct kvg_group *g, int64_t first, int64_t last,
+                       int64_t *low, int64_t *high)
+{
+    *low = g->rows, *high = 0;
+    for (int64_t r = 0; r < g->rows; r++) {
+        int64_t from, to;
+        kvg_row_span(&rows->plans[g->row + r], first, last, &from, &to);
+        if (to < from)
+            continue;
+        *low = r < *low ? r : *low;
+        *high = r + 1;
+    }
+}
+
 static void logits(const struct kvg_rows *rows, const struct kvg_group *g, int64_t first, int64_t last,
                    struct kvg_scratch *s, int with_spread)
 {
-    for (int64_t token = first; token <= last; token += KVG_BLOCK_TOKENS) {
-        int64_t count = last - token + 1 < KVG_BLOCK_TOKENS ? last - token + 1 : KVG_BLOCK_TOKENS;
+    for (int64_t token = first, end; token <= last; token = end + 1) {
+        int64_t low, high;
+        end = kvg_block_end(token, last);
+        kvg_rows_that_see(rows, g, token, end, &low, &high);
+        if (high == 0)
+            continue;
+        int64_t count = end - token + 1, at = low * s->span + (token - first);
         load_k(rows, g, token, count, s);
-        dots_of_block(s->q, g->rows, s->k, count, rows->dim, s->logit + (token - first), s->span);
+        dots_of_block(s->q + low * rows->dim, high - low, s->k, count, rows->dim, s->logit + at, s->span);
         if (with_spread)
-            absolute_dots(s->q, g->rows, s->k, count, rows->dim, s->spread + (token - first), s->span);
+            absolute_dots(s->q + low * rows->dim, high - low, s->k, count, rows->dim, s->spread + at,
+                          s->span);
     }
-    for (int64_t r = 0; r < g->rows; r++)
-        finish_logits(s->logit + r * s->span, last - first + 1, rows->plans[g->row + r].scale,
-                      rows->a->soft_cap);
+    for (int64_t r = 0; r < g->rows; r++) {
+        const struct kvg_row_plan *row = &rows->plans[g->row + r];
+        int64_t from, to;
+        kvg_row_span(row, first, last, &from, &to);
+        if (to >= from)
+            finish_logits(s->logit + r * s->span + (from - first), to - from + 1, row->scale,
+                          rows->a->soft_cap);
+    }
 }
 
 void kvg_logits(const struct kvg_rows *rows, const struct kvg_group *g, int64_t first, int64_t last,
@@ -156,10 +181,12 @@ void kvg_logits_and_spread(const struct kvg_rows *rows, const struct kvg_group *
 {
     logits(rows, g, first, last, s, 1);
     for (int64_t r = 0; r < g->rows; r++) {
-        double factor = model->logit_rel * fabs(rows->plans[g->row + r].scale);
-        double *spread = s->spread + r * s->span;
-        for (int64_t i = 0; i <= last - first; i++)
-            spread[i] = factor * spread[i] + model->logit_abs;
+        const struct kvg_row_plan *row = &rows->plans[g->row + r];
+        double factor = model->logit_rel * fabs(row->scale), *spread = s->spread + r * s->span;
+        int64_t from, to;
+        kvg_row_span(row, first, last, &from, &to);
+        for (int64_t i = from; i <= to; i++)
+            spread[i - first] = factor * spread[i - first] + model->logit_abs;
     }
 }
 
@@ -175,13 +202,13 @@ static void powers(const double *restrict t, int64_t count, double minus, float 
 void kvg_weights(struct kvg_scratch *s, int64_t r, int64_t from, int64_t to, int64_t first, int offset,
                  double *max)
 {
-    const double *t = s->logit + r * s->span - first;
+    const double *t = s->logit + r * s->span + (from - first);
     double m = *max;
-    for (int64_t i = from; i <= to; i++)
+    for (int64_t i = 0; i <= to - from; i++)
         m = t[i] > m ? t[i] : m;
     *max = m;
     /* With nothing but minus infinity (or NaN) seen so far there is no maximum to subtract. */
-    powers(t + from, to - from + 1, (m == -INFINITY ? 0 : m) - offset, s->p + r * s->span + (from - first));
+    powers(t, to - from + 1, (m == -INFINITY ? 0 : m) - offset, s->p + r * s->span + (from - first));
 }
 
 /* sum[d] += sum_t p[t] v[t][d]: FP32 over the block, in the order of the keys, then double. */
@@ -211,9 +238,12 @@ void kvg_add_pv(const struct kvg_rows *rows, const struct kvg_group *g, int64_t 
                 struct kvg_scratch *s, double *sum, int64_t stride)
 {
     for (int64_t token = first, end; token <= last; token = end + 1) {
+        int64_t low, high;
         end = kvg_block_end(token, last);
-        kvg_load_v(rows, g, token, end - token + 1, s);
-        for (int64_t r = 0; r < g->rows; r++) {
+        kvg_rows_that_see(rows, g, token, end, &low, &high);
+        if (high > 0)
+            kvg_load_v(rows, g, token, end - token + 1, s);
+        for (int64_t r = low; r < high; r++) {
             int64_t from, to;
             kvg_row_span(&rows->plans[g->row + r], token, end, &from, &to);
             if (to >= from)

@@ -78,7 +78,7 @@ int kvg_scratch_make(struct kvg_scratch *s, const struct kvg_rows *rows, int64_t
 void kvg_scratch_free(struct kvg_scratch *s);
 
 /* The steps of a unit of work. first .. last (inclusive) is a span of keys; logits go to column
- * token - first. load_q before logits. */
+ * token - first, for the keys that the row sees. load_q before logits. */
 void kvg_load_q(const struct kvg_rows *rows, const struct kvg_group *g, struct kvg_scratch *s);
 void kvg_logits(const struct kvg_rows *rows, const struct kvg_group *g, int64_t first, int64_t last,
                 struct kvg_scratch *s);
@@ -106,6 +106,11 @@ static inline void kvg_row_span(const struct kvg_row_plan *row, int64_t first, i
     *from = row->first > first ? row->first : first;
     *to = row->last < last ? row->last : last;
 }
+
+/* The rows [*low, *high) of a group outside which none sees a key of first .. last; *high = 0: none at all.
+ */
+void kvg_rows_that_see(const struct kvg_rows *rows, const struct kvg_group *g, int64_t first, int64_t last,
+                       int64_t *low, int64_t *high);
 
 /* Last key of the block that `token` lies in, or `last`. Blocks begin at multiples of KVG_BLOCK_TOKENS, where
  * no grouping of rows can move them. */
