@@ -222,22 +222,37 @@ void kvg_bound_row(const struct kvg_bound *b, struct kvg_bound_row *row)
     row->flips = b->p_step_rel > 0.0 ? fmin(1.0, 2.0 * apart / b->p_step_rel) : 0.0;
 }
 
+/* Rounding of P over the sum of the weights, where `terms` bounds sum r before the weights grow and `weights`
+ * is the sum that the relative part acts on. Without subnormals in reach the relative part is all there is.
+ */
+static double rounding_of_p(const struct kvg_bound *b, double terms, double grown, double shrink,
+                            double weights)
+{
+    const double all = (terms + b->p_rel * grown) / shrink;
+    return b->p_abs < KVG_U_F32 * KVG_U_F32 ? fmin(all, b->p_rel * weights) : all;
+}
+
 double kvg_bound_worst(const struct kvg_bound *b, const struct kvg_bound_row *row,
                        const struct kvg_bound_element *e)
 {
     const double o = fabs(e->exact);
     const double up = exp(fmin(row->a_worst, LARGEST_EXPONENT)), more = up - 1.0;
     const double grow = row->grow * up + more; /* about sum p (e^(delta + a) - 1) */
-    /* e^(delta + a) - 1 = e^a (e^delta - 1) + (e^a - 1), and sum p|v - o| <= sum p|v| + |o|. */
-    const double logits = up * e->logit_shift + more * (e->abs_pv + o);
-    const double p_rounding = up * e->p_rounding + b->p_rel * (logits + o * grow);
-    const double weights = e->abs_pv + logits + o * grow + p_rounding; /* sum p^ |v| at most */
-    const double row_sum = b->rounded_row_sum ? up * row->eta_sum + b->p_rel * grow : 0.0;
-    const double shrink = row->shrink / up - row_sum;
+    const double shrink = row->shrink / up;
     if (!(shrink > 0.0))
         return INFINITY;
-    double error =
-        (logits + p_rounding + o * row_sum + (b->v_rel + b->v_noise + row->acc_pv) * weights) / shrink;
+    /* e^(delta + a) - 1 = e^a (e^delta - 1) + (e^a - 1), and sum p|v - o| <= sum p|v| + |o|. */
+    const double logits = up * e->logit_shift + more * (e->abs_pv + o);
+    /* sum w^ |v| over sum w^: growing sums over shrinking ones; or |o| plus the mean distance from it, which
+     * is what holds where one key has all the weight and an error of its logit cancels. */
+    const double weights =
+        fmin((e->abs_pv + logits + o * grow) / shrink, o + (e->abs_pv + o + logits) / shrink);
+    const double p_rounding = rounding_of_p(b, up * e->p_rounding, logits + o * grow, shrink, weights);
+    const double row_sum = b->rounded_row_sum ? rounding_of_p(b, up * row->eta_sum, grow, shrink, 1.0) : 0.0;
+    if (!(row_sum < 1.0))
+        return INFINITY;
+    const double pv = (b->v_rel + b->v_noise + row->acc_pv) * (weights + p_rounding);
+    double error = (logits / shrink + p_rounding + o * row_sum + pv) / (1.0 - row_sum);
     error += (row->acc_l + DIVISION_ROUNDINGS * KVG_U_F32) * (o + error);
     return error + b->out_rel * (o + error) + b->out_floor + REFERENCE_WORST * e->abs_pv;
 }
@@ -298,12 +313,18 @@ double kvg_bound_probable(const struct kvg_bound *b, const struct kvg_bound_row 
 
 double kvg_bound_lse_worst(const struct kvg_bound *b, const struct kvg_bound_row *row)
 {
-    const double low = row->shrink > 0.0 ? -log(row->shrink) : INFINITY;
-    double error = fmax(low, fmax(log1p(row->grow), row->delta_mean)) + row->a_worst;
-    error += row->acc_l;
+    const double up = exp(fmin(row->a_worst, LARGEST_EXPONENT));
+    const double grow = row->grow * up + up - 1.0, shrink = row->shrink / up;
+    double row_sum = 0.0;
+    if (!(shrink > 0.0))
+        return INFINITY;
     if (b->rounded_row_sum)
-        error += exp(fmin(row->a_worst, LARGEST_EXPONENT)) * row->eta_sum + b->p_rel * row->grow;
-    return error + (LSE_ROUNDINGS * KVG_U_F32 + REFERENCE_REL) * (fabs(row->lse) + 1.0);
+        row_sum = rounding_of_p(b, up * row->eta_sum, grow, shrink, 1.0);
+    if (!(row_sum < 1.0))
+        return INFINITY;
+    const double low = -log(shrink) - log1p(-row_sum), high = log1p(grow) + log1p(row_sum);
+    return fmax(low, high) + row->acc_l +
+           (LSE_ROUNDINGS * KVG_U_F32 + REFERENCE_WORST) * (fabs(row->lse) + 1.0);
 }
 
 double kvg_bound_lse_probable(const struct kvg_bound *b, const struct kvg_bound_row *row,

@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_bounds.c: the bounds against brute force. Constants against exhaustive rounding; the worst case
+ * against an adversary who may turn every rounding any way the declaration allows; tails against sums of
+ * Poisson and Gaussian probabilities; gain and offset against regressions done by hand.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+#include "../../harness/bounds.h"
+#include "../../harness/systematic.h"
+#include "scalar_attention.h" /* random numbers */
+
+static struct kvg_problem problem_of(enum kvg_dtype q, enum kvg_dtype kv)
+{
+    struct kvg_problem p;
+    memset(&p, 0, sizeof p);
+    p.q_dtype = q;
+    p.kv_dtype = kv;
+    p.out_dtype = KVG_BF16;
+    p.head_dim = 64;
+    p.q_heads = p.kv_heads = 1;
+    return p;
+}
+
+static struct kvg_arithmetic fp32_arithmetic(void)
+{
+    struct kvg_arithmetic a;
+    memset(&a, 0, sizeof a);
+    a.qk_operand = a.pv_operand = KVG_F32;
+    a.qk_accumulator_bits = a.pv_accumulator_bits = 24;
+    a.exp2_rel_error = 0x1p-22;
+    a.p_format = KVG_F32;
+    a.tile = 64;
+    return a;
+}
+
+static struct kvg_bound bound_of(const struct kvg_problem *p, const struct kvg_arithmetic *a)
+{
+    struct kvg_bound b;
+    struct kvg_error error = {0};
+    if (kvg_bound_init(&b, p, a, 0, 0, "test", &error) != 0)
+        fail_msg("%s", error.text);
+    return b;
+}
+
+/* ---------------------------------------------------------------- constants */
+
+/* Largest relative rounding error of bf16 over a binade of FP32 values: tends to 2^-8, never above. */
+static void test_unit_roundoff(void **state)
+{
+    (void)state;
+    double most = 0.0;
+    for (uint32_t i = 0; i < 1u << 23; i += 7) {
+        const double x = 1.0 + (double)i * 0x1p-23;
+        const double rounded = nearbyint(x * 128.0) / 128.0; /* 7 fraction bits, ties to even */
+        most = fmax(most, fabs(rounded - x) / x);
+    }
+    assert_true(most <= KVG_U_BF16 && most > 0.99 * KVG_U_BF16);
+    const struct kvg_problem p = problem_of(KVG_BF16, KVG_E4M3);
+    const struct kvg_arithmetic a = fp32_arithmetic();
+    assert_true(bound_of(&p, &a).out_rel == 0x1p-8);
+}
+
+/* eta of E4M3 with offset 2^8, from a rounding written here: 3 fraction bits down to 2^-6, steps of 2^-9
+ * below. */
+static void test_p_rounding(void **state)
+{
+    (void)state;
+    struct kvg_arithmetic a = fp32_arithmetic();
+    const struct kvg_problem p = problem_of(KVG_E4M3, KVG_E4M3);
+    a.p_format = KVG_E4M3;
+    a.p_offset_log2 = 8;
+    a.qk_operand = a.pv_operand = KVG_E4M3;
+    const struct kvg_bound b = bound_of(&p, &a);
+    struct rng r = {5};
+    double closest = 0.0;
+    for (int i = 0; i < 2000000; i++) {
+        const double w = exp(-18.0 * rng_unit(&r)); /* p / p_max */
+        const double running =
+            exp(-3.0 * rng_unit(&r)) * (1.0 - w) + w; /* running max over the final, >= w */
+        const double x = w / running * 256.0;
+        int exponent;
+        frexp(x, &exponent);
+        const double step = ldexp(1.0, exponent - 4 > -9 ? exponent - 4 : -9);
+        const double error = fabs(nearbyint(x / step) * step - x) / 256.0 * running;
+        const double eta = fmin(w, fmax(b.p_rel * w, b.p_abs));
+        assert_true(error <= eta * (1.0 + 1e-12));
+        closest = fmax(closest, error / eta);
+    }
+    assert_true(closest > 0.999); /* and it is reached */
+    assert_true(b.p_rel == 0x1p-4 && b.p_abs == 0x1p-18);
+}
+
+/* Which operand roundings are inexact. */
+static void test_operands(void **state)
+{
+    (void)state;
+    struct kvg_arithmetic a = fp32_arithmetic();
+    struct kvg_problem p = problem_of(KVG_BF16, KVG_E4M3);
+    struct kvg_bound b, plain = bound_of(&p, &a);
+    struct kvg_error error = {0};
+    const double noise = plain.logit_noise;
+    assert_true(plain.logit_rel == noise); /* nothing rounds but the sums */
+    a.qk_operand = a.pv_operand = KVG_BF16;
+    b = bound_of(&p, &a); /* codes are exact in bf16 */
+    assert_true(b.v_rel == 0.0 && b.logit_rel == b.logit_noise);
+    a.k_scaled_before_qk = a.v_scaled_before_pv = 1;
+    b = bound_of(&p, &a);
+    assert_true(b.v_rel == 0x1p-8);
+    assert_true(fabs(b.logit_rel - b.logit_noise - 0x1p-8) < 1e-6);
+    assert_int_equal(kvg_bound_init(&b, &p, &a, 1, 1, "test", &error), 0); /* power-of-two scales */
+    assert_true(b.v_rel == 0.0 && b.logit_rel == b.logit_noise);
+    p = problem_of(KVG_BF16, KVG_BF16);
+    a.k_scaled_before_qk = a.v_scaled_before_pv = 0;
+    a.qk_operand = KVG_F16; /* 8 bits of significand fit, the range does not */
+    b = bound_of(&p, &a);
+    assert_true(b.logit_rel > 2 * 0x1p-11);
+    p.kv_dtype = KVG_E5M2; /* e5m2 fits f16, bf16 q does not */
+    b = bound_of(&p, &a);
+    assert_true(fabs(b.logit_rel - b.logit_noise - 0x1p-11) < 1e-6);
+}
+
+/* FP32 rounds to nearest, a narrow accumulator cuts off. */
+static void test_accumulators(void **state)
+{
+    (void)state;
+    const struct kvg_problem p = problem_of(KVG_E4M3, KVG_E4M3);
+    struct kvg_arithmetic a = fp32_arithmetic();
+    a.qk_operand = a.pv_operand = KVG_E4M3;
+    struct kvg_bound b = bound_of(&p, &a);
+    struct kvg_bound_row row = {.visible = 8192, .lse = 9.0, .shrink = 1.0};
+    kvg_bound_row(&b, &row);
+    assert_true(row.narrow_worst == 0.0);
+    assert_true(row.acc_pv >= 8192 * 0x1p-24 && row.acc_pv < 9000 * 0x1p-24);
+    a.pv_accumulator_bits = 14;
+    b = bound_of(&p, &a);
+    kvg_bound_row(&b, &row);
+    assert_true(row.narrow_worst >= 8192 * 0x1p-13);
+    a.pv_flush_interval = 128;
+    b = bound_of(&p, &a);
+    kvg_bound_row(&b, &row);
+    assert_true(row.narrow_worst >= 128 * 0x1p-13 && row.narrow_worst < 145 * 0x1p-13);
+}
+
+/* ---------------------------------------------------------------- the worst case */
+
+enum { KEYS_MAX = 7 };
+
+/* One output element with everything exact. */
+struct small {
+    int n;
+    double s[KEYS_MAX], spread[KEYS_MAX], v[KEYS_MAX]; /* logits, |scale| sum |q k|, values */
+};
+
+/* The sums of the reference, by their definition. */
+static void small_terms(const struct small *x, const struct kvg_bound *b, struct kvg_bound_row *row,
+                        struct kvg_bound_element *e)
+{
+    double sum = 0.0, max = x->s[0], o = 0.0;
+    for (int j = 0; j < x->n; j++)
+        max = fmax(max, x->s[j]);
+    for (int j = 0; j < x->n; j++)
+        sum += exp(x->s[j] - max);
+    for (int j = 0; j < x->n; j++)
+        o += exp(x->s[j] - max) / sum * x->v[j];
+    memset(row, 0, sizeof *row);
+    memset(e, 0, sizeof *e);
+    row->visible = x->n;
+    row->lse = max + log(sum);
+    e->exact = e->emulated = o;
+    e->max_p_rounding = -1.0;
+    for (int j = 0; j < x->n; j++) {
+        const double p = exp(x->s[j] - max) / sum, delta = b->logit_rel * x->spread[j];
+        const double eta = fmin(p, fmax(b->p_rel * p, b->p_abs / sum));
+        e->abs_pv += p * fabs(x->v[j]);
+        e->logit_shift += p * expm1(delta) * fabs(x->v[j] - o);
+        e->p_rounding += eta * fabs(x->v[j]);
+        e->sq_pv += p * p * x->v[j] * x->v[j];
+        e->sq_logit += p * p * delta * delta * (x->v[j] - o) * (x->v[j] - o);
+        e->sq_p_rounding += eta * eta * x->v[j] * x->v[j];
+        row->shrink += p * exp(-delta);
+        row->eta_sum += eta;
+        row->delta_mean += p * delta;
+    }
+    kvg_bound_row(b, row);
+}
+
+/* The output when bit j of `turn` says which way logit j errs, bit n + j which way P does, 2n + j V. */
+static double turned(const struct small *x, const struct kvg_bound *b, const struct kvg_bound_row *row,
+                     unsigned turn, double *lse)
+{
+    double max = x->s[0], sum = 0.0, acc = 0.0;
+    for (int j = 0; j < x->n; j++)
+        max = fmax(max, x->s[j]);
+    for (int j = 0; j < x->n; j++) {
+        const double logit_sign = turn >> j & 1 ? 1.0 : -1.0, p_sign = turn >> (x->n + j) & 1 ? 1.0 : -1.0;
+        const double v_sign = turn >> (2 * x->n + j) & 1 ? 1.0 : -1.0;
+        /* a holds a deepest-max allowance that one key cannot use up: the exponential and the argument */
+        const double t = b->logit_rel * x->spread[j] + b->exp_rel + 4.0 * KVG_U_F32 * fabs(row->lse);
+        const double w = exp(x->s[j] - max + logit_sign * t);
+        const double rounded = w + p_sign * fmin(w, fmax(b->p_rel * w, b->p_abs));
+        sum += b->rounded_row_sum ? rounded : w;
+        acc += rounded * x->v[j] * (1.0 + v_sign * (b->v_rel + 0.5 * x->n * KVG_U_F32));
+    }
+    *lse = max + log(sum);
+    const double o = acc / sum;
+    return o + (turn & 1 ? 1.0 : -1.0) * b->out_rel * fabs(o);
+}
+
+static void test_worst_case_against_an_adversary(void **state)
+{
+    (void)state;
+    struct rng r = {77};
+    double closest = 0.0, closest_lse = 0.0;
+    for (int trial = 0; trial < 400; trial++) {
+        struct kvg_arithmetic a = fp32_arithmetic();
+        struct kvg_problem p = problem_of(KVG_BF16, KVG_E4M3);
+        const int e4m3 = (int)rng_below(&r, 2);
+        if (e4m3) {
+            a.p_format = KVG_E4M3;
+            a.p_offset_log2 = 8;
+        } else {
+            a.p_format = rng_below(&r, 2) ? KVG_BF16 : KVG_F32;
+            a.qk_operand = rng_below(&r, 2) ? KVG_BF16 : KVG_F32;
+            a.pv_operand = rng_below(&r, 2) ? KVG_BF16 : KVG_F32;
+            a.k_scaled_before_qk = a.v_scaled_before_pv = 1;
+        }
+        a.row_sum_of_rounded_p = (int)rng_below(&r, 2);
+        const struct kvg_bound b = bound_of(&p, &a);
+        struct small x = {.n = 1 + (int)rng_below(&r, 5)};
+        const double spread = rng_log_uniform(&r, 0.01, 30.0), mean = rng_below(&r, 2) ? 1.0 : 0.0;
+        for (int j = 0; j < x.n; j++) {
+            x.s[j] = spread * rng_normal(&r);
+            x.spread[j] = fabs(x.s[j]) + spread * rng_log_uniform(&r, 0.1, 10.0);
+            x.v[j] = mean + rng_normal(&r);
+        }
+        struct kvg_bound_row row;
+        struct kvg_bound_element e;
+        small_terms(&x, &b, &row, &e);
+        const double bound = kvg_bound_worst(&b, &row, &e), lse_bound = kvg_bound_lse_worst(&b, &row);
+        for (unsigned turn = 0; turn < 1u << (3 * x.n); turn++) {
+            double lse;
+            const double error = fabs(turned(&x, &b, &row, turn, &lse) - e.exact);
+            if (!(error <= bound))
+                fail_msg("trial %d turn %u: error %.9g bound %.9g", trial, turn, error, bound);
+            if (!(fabs(lse - row.lse) <= lse_bound))
+                fail_msg("trial %d turn %u: lse error %.9g bound %.9g", trial, turn, lse - row.lse,
+                         lse_bound);
+            closest = fmax(closest, error / bound);
+            closest_lse = fmax(closest_lse, fabs(lse - row.lse) / lse_bound);
+        }
+    }
+    /* The adversary comes near: the bound is no larger than it has to be. */
+    assert_true(closest > 0.9);
+    assert_true(closest_lse > 0.5);
+}
+
+/* Logits so large that their errors pass 1: the bound still holds, and one-hot rows stay checkable. */
+static void test_worst_case_of_large_logits(void **state)
+{
+    (void)state;
+    struct kvg_arithmetic a = fp32_arithmetic();
+    const struct kvg_problem p = problem_of(KVG_BF16, KVG_E4M3);
+    a.qk_operand = KVG_BF16;
+    a.k_scaled_before_qk = 1;
+    const struct kvg_bound b = bound_of(&p, &a);
+    struct small x = {
+        .n = 3, .s = {1000.0, 700.0, 650.0}, .spread = {1100.0, 900.0, 900.0}, .v = {1.5, -2.0, 9.0}};
+    struct kvg_bound_row row;
+    struct kvg_bound_element e;
+    small_terms(&x, &b, &row, &e);
+    assert_true(kvg_bound_worst(&b, &row, &e) < 0.1); /* one-hot: o = 1.5 whatever the errors */
+    x.s[1] = 999.0;                                   /* errors of 4 decide between two keys */
+    small_terms(&x, &b, &row, &e);
+    const double bound = kvg_bound_worst(&b, &row, &e);
+    for (unsigned turn = 0; turn < 1u << 9; turn++) {
+        double lse;
+        assert_true(fabs(turned(&x, &b, &row, turn, &lse) - e.exact) <= bound);
+    }
+}
+
+/* ---------------------------------------------------------------- tails */
+
+static void test_bennett(void **state)
+{
+    (void)state;
+    const double tails[] = {5.0, 15.0, 30.0};
+    for (int i = 0; i < 3; i++) {
+        const double tail = tails[i];
+        /* Small terms: a Gaussian tail, t = s sqrt(2 L). */
+        assert_true(fabs(kvg_bound_bennett(4.0, 1e-9, tail) / (2.0 * sqrt(2.0 * tail)) - 1.0) < 1e-6);
+        /* The definition of its inverse, in general. */
+        for (double variance = 1e-9; variance < 1e3; variance *= 7.3) {
+            const double t = kvg_bound_bennett(variance, 0.5, tail), u = t * 0.5 / variance;
+            assert_true(fabs(variance / 0.25 * ((1.0 + u) * log1p(u) - u) / tail - 1.0) < 1e-6);
+        }
+        /* Rare large terms: no more than t events of a Poisson count of mean m, with probability e^-L. */
+        for (double mean = 1e-6; mean < 300.0; mean *= 5.1) {
+            const double t = mean + kvg_bound_bennett(mean, 1.0, tail);
+            double beyond = 0.0;
+            for (int k = (int)ceil(t); k < (int)ceil(t) + 400; k++)
+                beyond += exp(-mean + k * log(mean) - lgamma(k + 1.0));
+            assert_true(beyond <= exp(-tail));
+        }
+    }
+    assert_true(kvg_bound_bennett(0.0, 1.0, 5.0) == 0.0);
+    assert_true(kvg_bound_bennett(1.0, 0.0, 5.0) == 0.0);
+}
+
+static void test_tail(void **state)
+{
+    (void)state;
+    struct kvg_bound_tail tail;
+    for (int64_t count = 1; count < 10000000; count *= 13) {
+        kvg_bound_tail(count, &tail);
+        const double alpha = KVG_FALSE_ALARMS_PER_CASE / KVG_RANDOM_CHECKS / (double)count;
+        assert_true(fabs(erfc(tail.lambda / sqrt(2.0)) / alpha - 1.0) < 1e-6);
+        assert_true(fabs(2.0 * exp(-tail.log_odds) / alpha - 1.0) < 1e-9);
+    }
+}
+
+/* ---------------------------------------------------------------- gain and offset */
+
+static void test_gain_and_offset(void **state)
+{
+    (void)state;
+    enum { DIM = 128, ROWS = 4 };
+    struct rng r = {3};
+    struct kvg_bound_tail tail;
+    float emulated[DIM];
+    uint16_t got[DIM];
+    double noise[DIM];
+    kvg_bound_tail(8, &tail);
+    static const double gains[] = {1.0, 0.99, 0.5, -1.0, 0.0};
+    for (int i = 0; i < 5; i++) {
+        struct kvg_systematic sums;
+        struct kvg_systematic_result result;
+        double up = 0.0, down = 0.0, mean = 0.0;
+        memset(&sums, 0, sizeof sums);
+        for (int row = 0; row < ROWS; row++) {
+            for (int d = 0; d < DIM; d++) {
+                emulated[d] = (float)(3.0 * rng_normal(&r));
+                noise[d] = 1e-6 * fabs((double)emulated[d]) + 1e-7;
+                got[d] = kvg_ref_bf16_encode((float)gains[i] * emulated[d]);
+                const double x = (double)kvg_ref_bf16_decode(kvg_ref_bf16_encode(emulated[d]));
+                const double y = (double)kvg_ref_bf16_decode(got[d]);
+                up += x * y;
+                down += x * x;
+                mean += (y - x) / (ROWS * DIM);
+            }
+            kvg_systematic_row(&sums, DIM, got, emulated, noise, &tail);
+        }
+        kvg_systematic_result(&sums, &tail, &result);
+        assert_true(fabs(result.gain - up / down) < 1e-9);
+        assert_true(fabs(result.offset - mean) < 1e-9);
+        assert_true(result.gain_limit > 0.0 && result.gain_limit < 1e-3);
+        if (i == 0)
+            assert_true(result.gain == 1.0 && result.offset == 0.0);
+        else
+            assert_true(fabs(result.gain - 1.0) > result.gain_limit);
+    }
+}
+
+/* A softmax that is one-hot returns few significands; noise may carry all elements of one across a boundary.
+ */
+static void test_gain_of_few_significands(void **state)
+{
+    (void)state;
+    enum { DIM = 128 };
+    struct kvg_bound_tail tail;
+    struct kvg_systematic few = {0}, many = {0};
+    struct kvg_systematic_result a, b;
+    float emulated[DIM];
+    uint16_t got[DIM];
+    double noise[DIM];
+    kvg_bound_tail(8, &tail);
+    for (int d = 0; d < DIM; d++) {
+        emulated[d] = 1.0f + 0x1p-8f + (float)(d % 3); /* on a boundary of bf16, or 2 and 3 */
+        got[d] = kvg_ref_bf16_encode(emulated[d] + 1e-6f);
+        noise[d] = 2e-6;
+    }
+    kvg_systematic_row(&few, DIM, got, emulated, noise, &tail);
+    kvg_systematic_result(&few, &tail, &a);
+    assert_true(fabs(a.gain - 1.0) > 0.0 && fabs(a.gain - 1.0) <= a.gain_limit);
+    for (int d = 0; d < DIM; d++)
+        emulated[d] = 1.0f + (float)d / 128.0f + 0x1p-9f;
+    for (int d = 0; d < DIM; d++)
+        got[d] = kvg_ref_bf16_encode(emulated[d]);
+    kvg_systematic_row(&many, DIM, got, emulated, noise, &tail);
+    kvg_systematic_result(&many, &tail, &b);
+    assert_true(b.gain_limit < a.gain_limit / 5.0);
+}
+
+static void test_gain_without_meaning(void **state)
+{
+    (void)state;
+    struct kvg_bound_tail tail;
+    struct kvg_systematic sums = {0};
+    struct kvg_systematic_result result;
+    const uint16_t zero[4] = {0}, nan[4] = {0x7fc0, 0x7fc0, 0x7fc0, 0x7fc0};
+    const float nothing[4] = {0}, small[4] = {1e-3f, -1e-3f, 1e-3f, 1e-3f};
+    const double noise[4] = {1, 1, 1, 1};
+    kvg_bound_tail(1, &tail);
+    kvg_systematic_row(&sums, 4, zero, nothing, noise, &tail);
+    kvg_systematic_result(&sums, &tail, &result);
+    assert_true(isnan(result.gain));
+    memset(&sums, 0, sizeof sums);
+    kvg_systematic_row(&sums, 4, zero, small, noise, &tail); /* noise above the output */
+    kvg_systematic_result(&sums, &tail, &result);
+    assert_true(isnan(result.gain));
+    memset(&sums, 0, sizeof sums);
+    kvg_systematic_row(&sums, 4, nan, small, noise, &tail);
+    kvg_systematic_result(&sums, &tail, &result);
+    assert_true(isnan(result.gain) && isnan(result.offset));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_unit_roundoff),
+        cmocka_unit_test(test_p_rounding),
+        cmocka_unit_test(test_operands),
+        cmocka_unit_test(test_accumulators),
+        cmocka_unit_test(test_worst_case_against_an_adversary),
+        cmocka_unit_test(test_worst_case_of_large_logits),
+        cmocka_unit_test(test_bennett),
+        cmocka_unit_test(test_tail),
+        cmocka_unit_test(test_gain_and_offset),
+        cmocka_unit_test(test_gain_of_few_significands),
+        cmocka_unit_test(test_gain_without_meaning),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
