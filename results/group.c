@@ -83,6 +83,12 @@ int kvg_rank_calibration(const char *calibration)
     return rank(calibration, words);
 }
 
+int kvg_rank_observer(const char *observer)
+{
+    static const char *const words[] = {"", "static_minmax", "minmax", "memoryless_minmax", NULL};
+    return rank(observer, words);
+}
+
 void kvg_calibration_label(const struct kvg_row *row, char *text, size_t size)
 {
     int plain = row->observer[0] == '\0' || strcmp(row->observer, "static_minmax") == 0;

@@ -38,6 +38,7 @@ size_t kvg_key_prefix(const char *key, int bars);
 int kvg_rank_phase(const char *phase);
 int kvg_rank_dtype(const char *dtype);
 int kvg_rank_calibration(const char *calibration);
+int kvg_rank_observer(const char *observer);
 
 /* Calibration as a person writes it: the observer is named where it is not the default. */
 void kvg_calibration_label(const struct kvg_row *row, char *text, size_t size);

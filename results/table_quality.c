@@ -40,10 +40,10 @@ static int key_of_real(const struct kvg_row *row, char *text, size_t size)
         strcmp(row->kv_cache_dtype, "auto") == 0)
         return 0;
     /* up to the bar: the block; up to the second: the line */
-    snprintf(text, size, "%d%.20s %.12s %.64s|%d%.16s %d %d%.16s %.24s|%012lld", kvg_rank_phase(row->phase),
+    snprintf(text, size, "%d%.20s %.12s %.64s|%d%.16s %d %d%.16s %d%.24s|%012lld", kvg_rank_phase(row->phase),
              row->phase, row->path, row->input, kvg_rank_dtype(row->kv_cache_dtype), row->kv_cache_dtype,
              strcmp(row->scheme, "per_tensor") != 0, kvg_rank_calibration(row->calibration), row->calibration,
-             row->observer, (long long)row->layer);
+             kvg_rank_observer(row->observer), row->observer, (long long)row->layer);
     return 1;
 }
 
@@ -134,7 +134,7 @@ static void print_block(struct kvg_table *t, const struct block *b)
     for (int i = 0; i < shown; i++) /* the first, the last, and evenly between */
         fprintf(t->out, " layer%2lld",
                 (long long)b->layers[shown > 1 ? i * (b->n_layers - 1) / (shown - 1) : 0]);
-    fprintf(t->out, "%10s\n", b->n_layers > shown ? "all" : "mean");
+    fprintf(t->out, "%10s\n", "mean");
     for (int l = 0; l < b->n_lines; l++) {
         const struct line *line = &b->lines[l];
         kvg_calibration_label(line->row, label, sizeof(label));

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * figures_quality.c: what the format costs, over the context and over the layers.
+ *
+ * Rows that differ in layer, kernel or page layout alone are one point: their geometric mean.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "draw.h"
+
+#define MAX_WORDS 128
+#define MAX_CELLS 512
+
+struct words {
+    char text[MAX_WORDS][96];
+    int n;
+};
+
+/* Position of a word, added at the end when new; -1 when the list is full. */
+static int word_index(struct words *list, const char *word)
+{
+    for (int i = 0; i < list->n; i++)
+        if (strcmp(list->text[i], word) == 0)
+            return i;
+    if (list->n == MAX_WORDS)
+        return -1;
+    snprintf(list->text[list->n], sizeof(list->text[0]), "%s", word);
+    return list->n++;
+}
+
+static void line_name(const struct kvg_row *row, char *text, size_t size)
+{
+    char calibration[64];
+    kvg_calibration_label(row, calibration, sizeof(calibration));
+    char *comma = strchr(calibration, ',');
+    if (comma) /* "dataset, minmax": a word must not hold blanks */
+        memmove(comma, comma + 1, strlen(comma)), *comma = '/';
+    snprintf(text, size, "%.20s/%.40s", row->scheme, calibration);
+}
+
+static double positive(double value)
+{
+    return isfinite(value) && value > 0.0 ? value : NAN;
+}
+
+/* ---------------------------------------------------------------- error against context */
+
+static int key_of_error(const struct kvg_row *row, char *text, size_t size)
+{
+    if (row->status != KVG_PASSED || (!isfinite(row->quant_rel_l2) && !isfinite(row->kernel_rel_l2)))
+        return 0;
+    /* figure | scheme and calibration | dtype | context */
+    snprintf(text, size, "%d%.20s %.12s %d%.64s|%d %d%.16s %d%.24s|%d%.16s|%012lld",
+             kvg_rank_phase(row->phase), row->phase, row->path, !kvg_is_captured(row), row->input,
+             strcmp(row->scheme, "per_tensor") != 0, kvg_rank_calibration(row->calibration), row->calibration,
+             kvg_rank_observer(row->observer), row->observer, kvg_rank_dtype(row->kv_cache_dtype),
+             row->kv_cache_dtype, (long long)row->context);
+    return 1;
+}
+
+/* One line: a point a context, 100 x the geometric means. */
+static void put_line(FILE *out, const struct kvg_picks *picks, int64_t begin, int64_t end)
+{
+    for (int64_t at = begin, next; at < end; at = next) {
+        next = kvg_group_end(picks, at, 0);
+        double quant[MAX_CELLS], kernel[MAX_CELLS];
+        int64_t n = 0;
+        for (int64_t p = at; p < next && n < MAX_CELLS; p++, n++) {
+            quant[n] = positive(picks->picks[p].row->quant_rel_l2);
+            kernel[n] = positive(picks->picks[p].row->kernel_rel_l2);
+        }
+        fprintf(out, "%lld\t%.6g\t%.6g\n", (long long)picks->picks[at].row->context,
+                100.0 * kvg_geometric_mean(quant, n), 100.0 * kvg_geometric_mean(kernel, n));
+    }
+}
+
+/* The rows of one dtype and line, or 0 of them. */
+static int64_t find_line(const struct kvg_picks *picks, int64_t begin, int64_t end, const char *dtype,
+                         const char *line, int64_t *stop)
+{
+    for (int64_t at = begin, next; at < end; at = next) {
+        next = kvg_group_end(picks, at, kvg_key_prefix(picks->picks[at].key, 3));
+        char name[96];
+        line_name(picks->picks[at].row, name, sizeof(name));
+        if (strcmp(picks->picks[at].row->kv_cache_dtype, dtype) == 0 && (!line || strcmp(name, line) == 0)) {
+            *stop = next;
+            return at;
+        }
+    }
+    *stop = begin;
+    return begin;
+}
+
+static void put_block(FILE *out, const struct kvg_picks *picks, int64_t begin, int64_t end, const char *dtype,
+                      const char *line)
+{
+    int64_t stop, start = find_line(picks, begin, end, dtype, line, &stop);
+    fprintf(out, "# %s %s: context, quantisation error, kernel error (relative L2, percent)\n", dtype,
+            line ? line : "");
+    if (start == stop)
+        fputs("NaN\tNaN\tNaN\n", out);
+    put_line(out, picks, start, stop);
+    fputs("\n\n", out);
+}
+
+static int error_figure(struct plotter *p, const struct kvg_picks *picks, int64_t begin, int64_t end)
+{
+    const struct kvg_row *row = picks->picks[begin].row;
+    struct words dtypes = {.n = 0}, lines = {.n = 0};
+    struct figure f = {0};
+    int has_auto = 0;
+    for (int64_t i = begin; i < end; i++) {
+        const struct kvg_row *r = picks->picks[i].row;
+        char name[96];
+        if (strcmp(r->kv_cache_dtype, "auto") == 0) {
+            has_auto = 1;
+            continue;
+        }
+        line_name(r, name, sizeof(name));
+        word_index(&lines, name);
+    }
+    static const char *const order[] = {"fp8_e4m3", "fp8_e5m2", "fp8_e4m3fnuz"};
+    for (size_t d = 0; d < 3; d++) /* panels in one order, whatever the rows' order */
+        for (int64_t i = begin; i < end; i++)
+            if (strcmp(picks->picks[i].row->kv_cache_dtype, order[d]) == 0)
+                word_index(&dtypes, order[d]);
+    if (dtypes.n == 0 || lines.n == 0)
+        return 0;
+    snprintf(f.name, sizeof(f.name), "error_%.64s_%.20s_%.12s", row->input, row->phase, row->path);
+    snprintf(f.title, sizeof(f.title), "Error against context: %.20s, path %.12s, input %.64s", row->phase,
+             row->path, row->input);
+    snprintf(f.detail, sizeof(f.detail), "relative L2 in percent%s",
+             kvg_is_captured(row) ? ", geometric mean over the layers" : "");
+    if (figure_begin(p, &f))
+        return -1;
+    for (int d = 0; d < dtypes.n; d++) {
+        figure_add_word(f.extra[0], sizeof(f.extra[0]), dtypes.text[d]);
+        for (int l = 0; l < lines.n; l++)
+            put_block(f.data, picks, begin, end, dtypes.text[d], lines.text[l]);
+    }
+    for (int l = 0; l < lines.n; l++)
+        figure_add_word(f.series, sizeof(f.series), lines.text[l]);
+    if (has_auto)
+        put_block(f.data, picks, begin, end, "auto", NULL);
+    snprintf(f.extra[1], sizeof(f.extra[1]), "%d", has_auto);
+    return figure_end(p, &f, "error.gp");
+}
+
+static int64_t count_contexts(const struct kvg_picks *picks, int64_t begin, int64_t end)
+{
+    int64_t first = picks->picks[begin].row->context;
+    for (int64_t i = begin; i < end; i++)
+        if (picks->picks[i].row->context != first)
+            return 2;
+    return 1;
+}
+
+int draw_error(struct plotter *p)
+{
+    struct kvg_picks picks;
+    int failed = kvg_pick_rows(p->results, key_of_error, &picks);
+    int64_t drawn = 0, single = 0, before = p->figures;
+    if (failed)
+        return kvg_fail(p->error, KVG_EXIT_TROUBLE, "out of memory");
+    for (int64_t begin = 0, end; !failed && begin < picks.count; begin = end) {
+        end = kvg_group_end(&picks, begin, kvg_key_prefix(picks.picks[begin].key, 1));
+        if (strcmp(picks.picks[begin].row->phase, "store") == 0)
+            continue;
+        if (count_contexts(&picks, begin, end) > 1)
+            failed = error_figure(p, &picks, begin, end);
+        else
+            single++;
+        drawn = p->figures - before;
+    }
+    kvg_picks_free(&picks);
+    char why[120];
+    snprintf(why, sizeof(why), "%lld group%s of rows with a single context", (long long)single,
+             single == 1 ? "" : "s");
+    if (!failed && single)
+        figure_left_out(p, "error", why);
+    else if (!failed && !drawn)
+        figure_left_out(p, "error", "no passed row with an FP8 dtype");
+    return failed;
+}
+
+/* ---------------------------------------------------------------- heat map */
+
+static int key_of_heat(const struct kvg_row *row, char *text, size_t size)
+{
+    if (row->status != KVG_PASSED || !kvg_is_captured(row) || !isfinite(row->quant_rel_l2) ||
+        strcmp(row->kv_cache_dtype, "auto") == 0)
+        return 0;
+    /* figure | line | dtype | layer */
+    snprintf(text, size, "%d%.20s %.12s %.64s|%d %d%.16s %d%.24s|%d%.16s|%012lld", kvg_rank_phase(row->phase),
+             row->phase, row->path, row->input, strcmp(row->scheme, "per_tensor") != 0,
+             kvg_rank_calibration(row->calibration), row->calibration, kvg_rank_observer(row->observer),
+             row->observer, kvg_rank_dtype(row->kv_cache_dtype), row->kv_cache_dtype, (long long)row->layer);
+    return 1;
+}
+
+/* Cells of one dtype: line, layer, 100 x error; those without a row are NaN. */
+static void put_cells(FILE *out, const struct kvg_picks *picks, int64_t begin, int64_t end, int64_t context,
+                      const char *dtype, const struct words *lines, const struct words *layers)
+{
+    fprintf(
+        out,
+        "# %s: layer (column), scheme and calibration (line), quantisation error (relative L2, percent)\n",
+        dtype);
+    for (int l = 0; l < lines->n; l++) {
+        for (int y = 0; y < layers->n; y++) {
+            double values[MAX_CELLS];
+            int64_t n = 0;
+            for (int64_t i = begin; i < end && n < MAX_CELLS; i++) {
+                const struct kvg_row *row = picks->picks[i].row;
+                char name[96], layer[24];
+                line_name(row, name, sizeof(name));
+                snprintf(layer, sizeof(layer), "%lld", (long long)row->layer);
+                if (row->context == context && strcmp(row->kv_cache_dtype, dtype) == 0 &&
+                    strcmp(name, lines->text[l]) == 0 && strcmp(layer, layers->text[y]) == 0)
+                    values[n++] = row->quant_rel_l2;
+            }
+            fprintf(out, "%d\t%d\t%.6g\n", y, l, 100.0 * kvg_geometric_mean(values, n));
+        }
+    }
+    fputs("\n\n", out);
+}
+
+static int by_number(const void *a, const void *b)
+{
+    return atoi(a) - atoi(b);
+}
+
+static int heat_figure(struct plotter *p, const struct kvg_picks *picks, int64_t begin, int64_t end)
+{
+    const struct kvg_row *row = picks->picks[begin].row;
+    struct words dtypes = {.n = 0}, lines = {.n = 0}, layers = {.n = 0};
+    struct figure f = {0};
+    int64_t context = 0;
+    for (int64_t i = begin; i < end; i++)
+        context = picks->picks[i].row->context > context ? picks->picks[i].row->context : context;
+    for (int64_t i = begin; i < end; i++) {
+        const struct kvg_row *r = picks->picks[i].row;
+        char name[96], layer[24];
+        if (r->context != context)
+            continue;
+        line_name(r, name, sizeof(name));
+        snprintf(layer, sizeof(layer), "%lld", (long long)r->layer);
+        word_index(&lines, name);
+        word_index(&layers, layer);
+        word_index(&dtypes, r->kv_cache_dtype);
+    }
+    qsort(layers.text, (size_t)layers.n, sizeof(layers.text[0]), by_number);
+    snprintf(f.name, sizeof(f.name), "heatmap_%.64s_%.20s_%.12s", row->input, row->phase, row->path);
+    snprintf(f.title, sizeof(f.title), "Quantisation error by layer: %.64s, %.20s, path %.12s, context %lld",
+             row->input, row->phase, row->path, (long long)context);
+    snprintf(f.detail, sizeof(f.detail),
+             "relative L2 in percent, against the reference on unquantised tensors");
+    if (figure_begin(p, &f))
+        return -1;
+    for (int d = 0; d < dtypes.n; d++) {
+        figure_add_word(f.extra[0], sizeof(f.extra[0]), dtypes.text[d]);
+        put_cells(f.data, picks, begin, end, context, dtypes.text[d], &lines, &layers);
+    }
+    for (int l = 0; l < lines.n; l++)
+        figure_add_word(f.series, sizeof(f.series), lines.text[l]);
+    for (int y = 0; y < layers.n; y++)
+        figure_add_word(f.extra[1], sizeof(f.extra[1]), layers.text[y]);
+    return figure_end(p, &f, "heatmap.gp");
+}
+
+int draw_heatmap(struct plotter *p)
+{
+    struct kvg_picks picks;
+    int failed = kvg_pick_rows(p->results, key_of_heat, &picks);
+    if (failed)
+        return kvg_fail(p->error, KVG_EXIT_TROUBLE, "out of memory");
+    if (picks.count == 0)
+        figure_left_out(p, "heatmap", "no passed row with a captured input and an FP8 dtype");
+    for (int64_t begin = 0, end; !failed && begin < picks.count; begin = end) {
+        end = kvg_group_end(&picks, begin, kvg_key_prefix(picks.picks[begin].key, 1));
+        failed = heat_figure(p, &picks, begin, end);
+    }
+    kvg_picks_free(&picks);
+    return failed;
+}

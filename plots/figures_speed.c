@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * figures_speed.c: throughput, memory and the roofline.
+ *
+ * Where several kernels or scales were timed for one point, the fastest is drawn, as in the table.
+ */
+#include <math.h>
+#include <string.h>
+#include "draw.h"
+
+#define MAX_FIGURES 12 /* shapes drawn; the largest sweeps first come from the order of the rows */
+
+static int by_arithmetic(const struct kvg_row *row)
+{
+    return strcmp(row->phase, "prefill") == 0 || strcmp(row->phase, "append") == 0;
+}
+
+static int64_t count_contexts(const struct kvg_picks *picks, int64_t begin, int64_t end)
+{
+    int64_t n = 0;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t j = begin;
+        while (picks->picks[j].row->context != picks->picks[i].row->context)
+            j++;
+        n += j == i;
+    }
+    return n;
+}
+
+/* ---------------------------------------------------------------- throughput */
+
+static int key_of_throughput(const struct kvg_row *row, char *text, size_t size)
+{
+    if (row->status != KVG_PASSED || !isfinite(row->time_median) || row->time_median <= 0.0)
+        return 0;
+    /* shape | dtype, path | context | fastest first */
+    snprintf(text, size,
+             "%d%.20s %.8s %06lld %06lld %06lld %06lld %08lld %.8s %.8s %04lld %.8g %lld|%d%.16s "
+             "%.12s|%012lld|%020.12f",
+             kvg_rank_phase(row->phase), row->phase, row->cache_state, (long long)row->batch,
+             (long long)row->q_heads, (long long)row->kv_heads, (long long)row->head_dim,
+             (long long)row->block_size, row->layout, row->lengths, (long long)row->threads, row->soft_cap,
+             (long long)row->window, kvg_rank_dtype(row->kv_cache_dtype), row->kv_cache_dtype, row->path,
+             (long long)row->context, row->time_median);
+    return 1;
+}
+
+/* context, rate, rate at the third and first quartile of the time, all in 1e9/s */
+static void put_throughput(FILE *out, const struct kvg_row *row)
+{
+    double amount = by_arithmetic(row) ? (double)row->flops : row->kv_bytes_per_second * row->time_median;
+    double slow = isfinite(row->time_q3) ? row->time_q3 : row->time_median;
+    double fast = isfinite(row->time_q1) ? row->time_q1 : row->time_median;
+    fprintf(out, "%lld\t%.6g\t%.6g\t%.6g\n", (long long)row->context, amount / row->time_median / 1e9,
+            amount / slow / 1e9, amount / fast / 1e9);
+}
+
+static double mean_of(const struct kvg_picks *picks, int64_t begin, int64_t end, int64_t context,
+                      size_t offset)
+{
+    double sum = 0.0;
+    int64_t n = 0;
+    for (int64_t i = begin; i < end; i++) {
+        const struct kvg_row *row = picks->picks[i].row;
+        const double *value = (const double *)(const void *)((const char *)row + offset);
+        if (row->context == context && isfinite(*value)) {
+            sum += *value;
+            n++;
+        }
+    }
+    return n ? sum / (double)n : NAN;
+}
+
+/* Roofs are measured next to each row and differ a little; one point a context. */
+static void put_roofs(FILE *out, const struct kvg_picks *picks, int64_t begin, int64_t end)
+{
+    static const size_t offsets[] = {
+        offsetof(struct kvg_row, read_roof), offsetof(struct kvg_row, gather_roof),
+        offsetof(struct kvg_row, cache_roof), offsetof(struct kvg_row, flop_roof)};
+    fputs("# roofs: context, read GB/s, gather GB/s, cache GB/s, FMA GFLOP/s\n", out);
+    for (int64_t context = 0, next;; context = next) {
+        next = INT64_MAX;
+        for (int64_t i = begin; i < end; i++)
+            if (picks->picks[i].row->context > context && picks->picks[i].row->context < next)
+                next = picks->picks[i].row->context;
+        if (next == INT64_MAX)
+            break;
+        fprintf(out, "%lld", (long long)next);
+        for (size_t c = 0; c < sizeof(offsets) / sizeof(offsets[0]); c++)
+            fprintf(out, "\t%.6g", mean_of(picks, begin, end, next, offsets[c]) / 1e9);
+        fputc('\n', out);
+    }
+}
+
+static void describe_shape(const struct kvg_row *row, char *text, size_t size)
+{
+    snprintf(text, size, "batch %lld, %lld/%lld heads, head_dim %lld, pages of %lld %s, %lld thread%s",
+             (long long)row->batch, (long long)row->q_heads, (long long)row->kv_heads,
+             (long long)row->head_dim, (long long)row->block_size, row->layout, (long long)row->threads,
+             row->threads == 1 ? "" : "s");
+    size_t used = strlen(text);
+    if (row->window > 0)
+        snprintf(text + used, size - used, ", window %lld", (long long)row->window);
+    used = strlen(text);
+    if (row->soft_cap > 0)
+        snprintf(text + used, size - used, ", soft cap %g", row->soft_cap);
+    used = strlen(text);
+    if (strcmp(row->lengths, "ragged") == 0)
+        snprintf(text + used, size - used, ", ragged lengths");
+}
+
+static int throughput_figure(struct plotter *p, const struct kvg_picks *picks, int64_t begin, int64_t end)
+{
+    const struct kvg_row *row = picks->picks[begin].row;
+    struct figure f = {0};
+    int hot = strcmp(row->cache_state, "hot") == 0, math = by_arithmetic(row);
+    snprintf(f.name, sizeof(f.name), "throughput_%.20s_%.8s_b%lld_h%lldx%lld_d%lld_p%lld_%.8s_t%lld%s%s",
+             row->phase, row->cache_state, (long long)row->batch, (long long)row->q_heads,
+             (long long)row->kv_heads, (long long)row->head_dim, (long long)row->block_size, row->layout,
+             (long long)row->threads, strcmp(row->lengths, "ragged") == 0 ? "_ragged" : "",
+             row->window > 0 ? "_window" : "");
+    if (row->soft_cap > 0)
+        snprintf(f.name + strlen(f.name), sizeof(f.name) - strlen(f.name), "_cap");
+    snprintf(f.title, sizeof(f.title), "Throughput against context: %.20s, %.8s cache", row->phase,
+             row->cache_state);
+    describe_shape(row, f.detail, sizeof(f.detail));
+    snprintf(f.extra[0], sizeof(f.extra[0]), "%s", math ? "flops" : hot ? "hot" : "cold");
+    if (figure_begin(p, &f))
+        return -1;
+    for (int64_t at = begin, next; at < end; at = next) {
+        char name[48];
+        next = kvg_group_end(picks, at, kvg_key_prefix(picks->picks[at].key, 2));
+        snprintf(name, sizeof(name), "%.16s/%.12s", picks->picks[at].row->kv_cache_dtype,
+                 picks->picks[at].row->path);
+        figure_add_word(f.series, sizeof(f.series), name);
+        fprintf(
+            f.data,
+            "# %s: context, %s (median, slow and fast quartile), roofs: read, gather, cache GB/s, GFLOP/s\n",
+            name, math ? "GFLOP/s" : "KV GB/s");
+        for (int64_t point = at, after; point < next; point = after) {
+            after = kvg_group_end(picks, point, kvg_key_prefix(picks->picks[point].key, 3));
+            put_throughput(f.data, picks->picks[point].row);
+        }
+        fputs("\n\n", f.data);
+    }
+    put_roofs(f.data, picks, begin, end);
+    return figure_end(p, &f, "throughput.gp");
+}
+
+/* Every group with two contexts or more; where there is none, the largest group by itself. */
+static int draw_groups(struct plotter *p, const char *figure,
+                       int (*key)(const struct kvg_row *row, char *text, size_t size),
+                       int (*one)(struct plotter *p, const struct kvg_picks *picks, int64_t begin,
+                                  int64_t end),
+                       const char *nothing)
+{
+    struct kvg_picks picks;
+    int64_t drawn = 0, left = 0, best = 0, best_begin = 0, best_end = 0;
+    int failed = 0;
+    if (kvg_pick_rows(p->results, key, &picks))
+        return kvg_fail(p->error, KVG_EXIT_TROUBLE, "out of memory");
+    for (int64_t begin = 0, end; !failed && begin < picks.count; begin = end) {
+        end = kvg_group_end(&picks, begin, kvg_key_prefix(picks.picks[begin].key, 1));
+        if (end - begin > best) {
+            best = end - begin;
+            best_begin = begin;
+            best_end = end;
+        }
+        if (count_contexts(&picks, begin, end) < 2 || drawn >= MAX_FIGURES) {
+            left++;
+            continue;
+        }
+        failed = one(p, &picks, begin, end);
+        drawn++;
+    }
+    if (!failed && drawn == 0 && best > 0) {
+        failed = one(p, &picks, best_begin, best_end);
+        left--;
+    }
+    char why[160];
+    snprintf(why, sizeof(why),
+             "%lld more shape%s (a single context, or beyond the first %d); --filter chooses",
+             (long long)left, left == 1 ? "" : "s", MAX_FIGURES);
+    if (!failed && picks.count == 0)
+        figure_left_out(p, figure, nothing);
+    else if (!failed && left > 0)
+        figure_left_out(p, figure, why);
+    kvg_picks_free(&picks);
+    return failed;
+}
+
+int draw_throughput(struct plotter *p)
+{
+    return draw_groups(p, "throughput", key_of_throughput, throughput_figure, "no passed row was timed");
+}
+
+/* ---------------------------------------------------------------- footprint */
+
+static int key_of_footprint(const struct kvg_row *row, char *text, size_t size)
+{
+    if (row->status == KVG_SKIPPED || row->status == KVG_INVALID || !isfinite(row->bytes_per_token) ||
+        row->kv_cache_bytes < 0 || row->batch != 1)
+        return 0;
+    /* shape | dtype | context | per_tensor first */
+    snprintf(text, size, "%06lld %06lld %08lld|%d%.16s|%012lld|%d", (long long)row->kv_heads,
+             (long long)row->head_dim, (long long)row->block_size, kvg_rank_dtype(row->kv_cache_dtype),
+             row->kv_cache_dtype, (long long)row->context, strcmp(row->scheme, "per_tensor") != 0);
+    return 1;
+}
+
+static double known(int64_t bytes)
+{
+    return bytes > 0 ? (double)bytes : 0.0; /* -1 is missing */
+}
+
+static int footprint_figure(struct plotter *p, const struct kvg_picks *picks, int64_t begin, int64_t end)
+{
+    const struct kvg_row *row = picks->picks[begin].row;
+    struct figure f = {0};
+    snprintf(f.name, sizeof(f.name), "footprint_h%lld_d%lld_p%lld", (long long)row->kv_heads,
+             (long long)row->head_dim, (long long)row->block_size);
+    snprintf(f.title, sizeof(f.title), "Memory of one layer's K and V against context");
+    snprintf(f.detail, sizeof(f.detail),
+             "one sequence, %lld KV heads, head_dim %lld, pages of %lld; scales, page tails and block table "
+             "included",
+             (long long)row->kv_heads, (long long)row->head_dim, (long long)row->block_size);
+    if (figure_begin(p, &f))
+        return -1;
+    for (int64_t at = begin, next; at < end; at = next) {
+        next = kvg_group_end(picks, at, kvg_key_prefix(picks->picks[at].key, 2));
+        figure_add_word(f.series, sizeof(f.series), picks->picks[at].row->kv_cache_dtype);
+        fprintf(f.data, "# %s: context, MiB, bytes per token, tokens per GiB\n",
+                picks->picks[at].row->kv_cache_dtype);
+        for (int64_t point = at, after; point < next; point = after) {
+            after = kvg_group_end(picks, point, kvg_key_prefix(picks->picks[point].key, 3));
+            const struct kvg_row *r = picks->picks[point].row;
+            double bytes = known(r->kv_cache_bytes) + known(r->waste_bytes) + known(r->scale_bytes) +
+                           known(r->block_table_bytes);
+            fprintf(f.data, "%lld\t%.8g\t%.8g\t%.8g\n", (long long)r->context, bytes / 0x1p20,
+                    r->bytes_per_token, r->tokens_per_gib);
+        }
+        fputs("\n\n", f.data);
+    }
+    return figure_end(p, &f, "footprint.gp");
+}
+
+int draw_footprint(struct plotter *p)
+{
+    return draw_groups(p, "footprint", key_of_footprint, footprint_figure,
+                       "no row says what memory it takes");
+}
+
+/* ---------------------------------------------------------------- roofline */
+
+static int key_of_roofline(const struct kvg_row *row, char *text, size_t size)
+{
+    if (row->status != KVG_PASSED || strcmp(row->cache_state, "hot") == 0 || row->flops <= 0 ||
+        row->bytes_moved <= 0 || !isfinite(row->flops_per_second) || !isfinite(row->read_roof) ||
+        !isfinite(row->flop_roof))
+        return 0;
+    /* figure | phase, dtype, path */
+    snprintf(text, size, "%04lld|%d%.20s %d%.16s %.12s", (long long)row->threads, kvg_rank_phase(row->phase),
+             row->phase, kvg_rank_dtype(row->kv_cache_dtype), row->kv_cache_dtype, row->path);
+    return 1;
+}
+
+static int roofline_figure(struct plotter *p, const struct kvg_picks *picks, int64_t begin, int64_t end)
+{
+    const struct kvg_row *row = picks->picks[begin].row;
+    struct figure f = {0};
+    double read = NAN, gather = NAN, flops = NAN;
+    snprintf(f.name, sizeof(f.name), "roofline_t%lld", (long long)row->threads);
+    snprintf(f.title, sizeof(f.title), "Roofline of this machine, cold cache");
+    snprintf(f.detail, sizeof(f.detail),
+             "%lld thread%s; roofs measured in the same run, highest value of each", (long long)row->threads,
+             row->threads == 1 ? "" : "s");
+    if (figure_begin(p, &f))
+        return -1;
+    for (int64_t at = begin, next; at < end; at = next) {
+        char name[80];
+        next = kvg_group_end(picks, at, 0);
+        row = picks->picks[at].row;
+        snprintf(name, sizeof(name), "%.20s/%.16s/%.12s", row->phase, row->kv_cache_dtype, row->path);
+        figure_add_word(f.series, sizeof(f.series), name);
+        fprintf(f.data, "# %s: flops per byte, GFLOP/s, context\n", name);
+        for (int64_t i = at; i < next; i++) {
+            row = picks->picks[i].row;
+            fprintf(f.data, "%.6g\t%.6g\t%lld\n", (double)row->flops / (double)row->bytes_moved,
+                    row->flops_per_second / 1e9, (long long)row->context);
+            read = fmax(read, row->read_roof);
+            gather = fmax(gather, row->gather_roof);
+            flops = fmax(flops, row->flop_roof);
+        }
+        fputs("\n\n", f.data);
+    }
+    snprintf(f.extra[0], sizeof(f.extra[0]), "%.6g", read / 1e9);
+    snprintf(f.extra[1], sizeof(f.extra[1]), "%.6g", isfinite(gather) ? gather / 1e9 : 0.0);
+    snprintf(f.extra[2], sizeof(f.extra[2]), "%.6g", flops / 1e9);
+    return figure_end(p, &f, "roofline.gp");
+}
+
+int draw_roofline(struct plotter *p)
+{
+    struct kvg_picks picks;
+    int failed = 0;
+    if (kvg_pick_rows(p->results, key_of_roofline, &picks))
+        return kvg_fail(p->error, KVG_EXIT_TROUBLE, "out of memory");
+    if (picks.count == 0)
+        figure_left_out(p, "roofline", "no passed cold row with flops, bytes and both roofs");
+    for (int64_t begin = 0, end; !failed && begin < picks.count; begin = end) {
+        end = kvg_group_end(&picks, begin, kvg_key_prefix(picks.picks[begin].key, 1));
+        failed = roofline_figure(p, &picks, begin, end);
+    }
+    kvg_picks_free(&picks);
+    return failed;
+}
