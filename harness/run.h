@@ -50,7 +50,8 @@ struct kvg_worker *kvg_worker_start(const struct kvg_run_options *options, struc
  * Returns 0, 1 if interrupted by SIGINT/SIGTERM, or -1 with the error (worker cannot be started). */
 int kvg_worker_run(struct kvg_worker *worker, const struct kvg_case *c, struct kvg_row *row,
                    struct kvg_error *error);
-/* Google Benchmark's JSON of the last case (owned by the worker, valid until the next), or NULL. */
+/* Google Benchmark's JSON of the last case (owned by the worker, valid until the next); NULL where nothing
+ * was timed or the flags name no --benchmark_out. */
 const char *kvg_worker_report(const struct kvg_worker *worker);
 void kvg_worker_stop(struct kvg_worker *worker);
 

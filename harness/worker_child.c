@@ -3,7 +3,7 @@
  * worker_child.c: the worker's side: options first, then one case string a line; for each a row comes back.
  *
  *   parent -> worker   {options}\n  CASE STRING\n  CASE STRING\n ...  (end of file: finish)
- *   worker -> parent   B{Google Benchmark's JSON}\n  (where something was timed)
+ *   worker -> parent   B{Google Benchmark's JSON}\n  (where something was timed, and --benchmark_out given)
  *                      R{row}\n, or T{row}\n when this process must not run another case
  */
 #include <jansson.h>
@@ -55,6 +55,16 @@ static void send_report(FILE *parent, const char *report)
     json_decref(root);
 }
 
+/* Does anybody want the library's report? */
+static int wants_report(const struct kvg_run_options *options)
+{
+    static const char out[] = "--benchmark_out=";
+    for (int64_t i = 0; options->benchmark_flags && options->benchmark_flags[i]; i++)
+        if (strncmp(options->benchmark_flags[i], out, sizeof out - 1) == 0)
+            return 1;
+    return 0;
+}
+
 static void run_case(struct kvg_session *session, const struct kvg_run_options *options, const char *text,
                      FILE *parent)
 {
@@ -68,7 +78,7 @@ static void run_case(struct kvg_session *session, const struct kvg_run_options *
         row.status = KVG_INVALID;
         kvg_row_set_string(&row.reason, error.text);
     } else {
-        kvg_execute_in(session, &c, options, &row, &report);
+        kvg_execute_in(session, &c, options, &row, wants_report(options) ? &report : NULL);
     }
     char *line = kvg_row_to_json(&row);
     if (!line)

@@ -176,6 +176,17 @@ static int killed(const struct kvg_attention_args *a)
     return kill(getpid(), SIGKILL);
 }
 
+/* Right, and says so at length. */
+static int talks(const struct kvg_attention_args *a)
+{
+    for (int i = 0; i < 20000; i++) {
+        printf("R{this is no row} and this line is one of many on stdout\n");
+        fprintf(stderr, "and one of as many on stderr\n");
+    }
+    fflush(stdout);
+    return right(a);
+}
+
 /* Allocates and touches until there is no more; the test sets a limit before it starts the worker. */
 static int hungry(const struct kvg_attention_args *a)
 {
@@ -221,7 +232,7 @@ static int64_t calls;
 static int wavers(const struct kvg_attention_args *a)
 {
     right(a);
-    ((uint16_t *)a->out)[0] ^= (uint16_t)(++calls & 1);
+    ((uint16_t *)a->out)[0] ^= (uint16_t)(calls++ & 1);
     return KVG_OK;
 }
 
@@ -231,7 +242,7 @@ static int wavers_within_bounds(const struct kvg_attention_args *a)
     uint32_t bits;
     right(a);
     memcpy(&bits, a->lse, sizeof bits);
-    bits ^= (uint32_t)(++calls & 1);
+    bits ^= (uint32_t)(calls++ & 1);
     memcpy(a->lse, &bits, sizeof bits);
     return KVG_OK;
 }
@@ -313,6 +324,7 @@ KERNEL(exits, exits);
 KERNEL(killed, killed);
 KERNEL(hungry, hungry);
 KERNEL(refuses, refuses);
+KERNEL(talks, talks);
 KERNEL(writes_past_out, writes_past_out);
 KERNEL(writes_past_workspace, writes_past_workspace);
 KERNEL(writes_its_input, writes_its_input);
@@ -379,7 +391,8 @@ static const struct kvg_kernel *const kernels[] = {&kernel_none,
                                                    &kernel_forgets_one,
                                                    &kernel_wavers_openly,
                                                    &kernel_takes_nothing,
-                                                   &kernel_needs_plan};
+                                                   &kernel_needs_plan,
+                                                   &kernel_talks};
 
 const struct kvg_kernel *const *kvg_plugin_kernels(int64_t *count);
 const struct kvg_kernel *const *kvg_plugin_kernels(int64_t *count)
