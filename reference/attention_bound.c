@@ -75,8 +75,8 @@ static inline __attribute__((always_inline)) void add_elements(const struct key_
 }
 
 KVG_REF_CLONES
-static void add_block(const struct key_factors *f, const double *v, int64_t count, int64_t dim,
-                      const double *o, double *sums)
+static void add_block_sums(const struct key_factors *f, const double *v, int64_t count, int64_t dim,
+                           const double *o, double *sums)
 {
     for (int64_t d = 0; d < dim; d += 4)
         add_elements(f, v + d, count, dim, o + d, sums + d);
@@ -113,8 +113,8 @@ static void bound_block(const struct bound *b, const struct kvg_rows *rows, cons
         int64_t at = r * s->span + (from - span_first);
         key_factors(b->model, s->logit + at, s->spread + at, to - from + 1, b->exact.max[n], b->exact.sum[n],
                     factors, sums + ELEMENT_SUMS * rows->dim);
-        add_block(factors, s->k + (from - first) * rows->dim, to - from + 1, rows->dim,
-                  b->exact.o + n * rows->dim, sums);
+        add_block_sums(factors, s->k + (from - first) * rows->dim, to - from + 1, rows->dim,
+                       b->exact.o + n * rows->dim, sums);
     }
 }
 

@@ -149,9 +149,9 @@ static void problem_make(struct problem *p, const struct shape *s, uint64_t seed
     uint64_t state = seed * 2654435761u + 88172645463325252u;
     *p = (struct problem){.shape = *s};
     for (int64_t h = 0; h < s->kv_heads; h++) {
-        p->q_scale[h] = (float)exp2((double)(fixture_random(&state) % 100) / 100 - 0.5);
-        p->k_scale[h] = (float)exp2((double)(fixture_random(&state) % 100) / 50 - 1);
-        p->v_scale[h] = (float)exp2((double)(fixture_random(&state) % 100) / 25 - 2);
+        p->q_scale[h] = (float)(45 + fixture_random(&state) % 46) / 64;
+        p->k_scale[h] = (float)(32 + fixture_random(&state) % 96) / 64;
+        p->v_scale[h] = (float)(16 + fixture_random(&state) % 240) / 64;
     }
     fixture_table(p, &state);
     p->k = fixture_cache(p, &p->a.k, p->k_scale, 0, &state);
