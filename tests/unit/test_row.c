@@ -50,6 +50,7 @@ static void units_are_short(void **state)
         if (!found)
             fail_msg("column %s has units '%s'", kvg_columns[c].name, kvg_columns[c].units);
         assert_true(strlen(kvg_columns[c].long_name) > 4);
+        assert_null(strchr(kvg_columns[c].long_name, '|')); /* it stands in a Markdown table */
     }
 }
 
