@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#ifndef KVG_SOURCE_DIR
+#if !defined(KVG_SOURCE_DIR) && !defined(__cppcheck__)
 #error "paths.c wants KVG_SOURCE_DIR, KVG_DATA_DIR, KVG_VERSION, KVG_GIT_SHA and KVG_GIT_DIRTY (see Makefile)"
 #endif
 
@@ -102,10 +102,10 @@ static void find_places(enum kvg_data_kind kind, struct places *places)
         add_place(places, asked, installed[kind]);
     if (own_source_tree(root) == 0)
         add_place(places, root, in_source[kind]);
-    add_place(places, KVG_DATA_DIR, installed[kind]);
     binary_dir(dir);
     strncat(dir, "/../share/kvgauge", sizeof dir - strlen(dir) - 1);
     add_place(places, dir, installed[kind]);
+    add_place(places, KVG_DATA_DIR, installed[kind]);
     add_place(places, KVG_SOURCE_DIR, in_source[kind]); /* a build folder outside the checkout */
 }
 

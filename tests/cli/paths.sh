@@ -1,0 +1,16 @@
+# Where data is looked for: KVGAUGE_DATA, then beside the binary, whichever folder it is called from.
+set -e
+mkdir -p bundle/bin bundle/share/kvgauge/suites other/suites elsewhere
+cp "$KVGAUGE" bundle/bin/kvgauge
+printf 'description: of the bundle\nsweeps: [{context: 1k, threads: 1}]\n' > bundle/share/kvgauge/suites/quick.yaml
+printf 'description: of the variable\nsweeps: [{context: [1k, 2k], threads: 1}]\n' > other/suites/quick.yaml
+there=$PWD
+cd elsewhere
+"$there/bundle/bin/kvgauge" list --suite quick | wc -l
+KVGAUGE_DATA=$there/other "$there/bundle/bin/kvgauge" list --suite quick | wc -l
+"$there/bundle/bin/kvgauge" list --suites | grep bundle
+# A link to the binary is the binary.
+ln -s "$there/bundle/bin/kvgauge" kvgauge
+./kvgauge list --suites | grep bundle
+# Outside its source tree it writes to the folder it is called from.
+./kvgauge doctor | grep results || true
