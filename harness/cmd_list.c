@@ -84,24 +84,30 @@ static int list_cases(const struct list_options *o)
 
 /* ------------------------------------------------------------------------------------------ kernels */
 
-/* Does the kernel take anything on this machine? Tried on plain problems of every phase, path and dtype;
- * `why` is the refusal that most problems got nearest: the last one. */
+static int has_entry(const struct kvg_kernel *kernel, enum kvg_phase phase)
+{
+    return phase == KVG_PHASE_STORE ? kernel->store != NULL : kernel->attention != NULL;
+}
+
+/* Does the kernel take anything on this machine? Tried on plain problems of every phase it has an entry point
+ * for, every path and dtype that have a meaning together; `why` is the last refusal. */
 static int runs_here(const struct kvg_kernel *kernel, char *why, size_t size)
 {
-    struct kvg_case c;
-    kvg_case_default(&c);
-    why[0] = '\0';
+    snprintf(why, size, "neither stores nor attends");
     for (int phase = KVG_PHASE_STORE; phase <= KVG_PHASE_PREFILL; phase++)
         for (int path = KVG_PATH_DEQUANT; path <= KVG_PATH_FP8; path++)
             for (int dtype = KVG_CACHE_AUTO; dtype <= KVG_CACHE_FP8_E4M3FNUZ; dtype++) {
                 struct kvg_problem problem;
-                struct kvg_case tried = c;
-                tried.phase = (enum kvg_phase)phase;
-                tried.path = (enum kvg_path)path;
-                tried.kv_cache_dtype = (enum kvg_cache_dtype)dtype;
-                if (kvg_case_complete(&tried, NULL))
+                struct kvg_case c;
+                char unused[256];
+                kvg_case_default(&c);
+                c.phase = (enum kvg_phase)phase;
+                c.path = (enum kvg_path)path;
+                c.kv_cache_dtype = (enum kvg_cache_dtype)dtype;
+                if (!has_entry(kernel, c.phase) || kvg_case_complete(&c, NULL) ||
+                    kvg_case_without_meaning(&c, unused, sizeof unused))
                     continue;
-                kvg_case_problem(&tried, &problem);
+                kvg_case_problem(&c, &problem);
                 if (kernel->supports(&problem, why, size))
                     return 1;
             }
