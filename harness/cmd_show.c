@@ -213,7 +213,8 @@ static int show(const struct show_options *o, struct kvg_error *error)
     else if (!failed && o->out)
         failed = print_to_file(o, &results, columns, n, error);
     else if (!failed)
-        failed = print_to(stdout, o, &results, columns, n, error);
+        failed =
+            print_to(stdout, o, &results, columns, n, error) && !ferror(stdout); /* that one main reports */
     kvg_results_free(&results);
     free(columns);
     return failed;

@@ -1,0 +1,30 @@
+# Bad input: a message that names the file or the value, the right exit code, nothing on stdout, nothing lost.
+/usr/bin/python3 "$KVG_SOURCE/tests/fixtures/make_results.py" > run.jsonl
+"$KVGAUGE" show run.jsonl --format hdf5 --out run.h5
+head -c 50000 run.h5 > cut.h5
+echo 'dear diary' > diary.txt
+: > empty.h5
+head -3 run.jsonl > bad.jsonl; echo '{"case_id": 3}' >> bad.jsonl
+sed '1s/"1.0.0"/"2.0.0"/' run.jsonl > newer.jsonl
+try() { "$KVGAUGE" show "$@" 2>&1; echo "exit $?"; }
+try missing.h5
+try cut.h5
+try diary.txt
+try empty.h5
+try bad.jsonl
+try newer.jsonl
+try .
+try run.h5 --columns kernel,time_medain
+try run.h5 --columns time_samples
+try run.h5 --filter '('
+try run.h5 --filter 'no such case'
+try run.h5 --format yaml
+try run.h5 --format hdf5
+try run.h5 run.h5
+try
+"$KVGAUGE" show run.h5 > /dev/full 2> message; echo "exit $?"; wc -l < message
+echo old > old.csv; chmod 444 old.csv
+try run.h5 --format csv --out nowhere/new.csv
+try run.h5 --format hdf5 --out /dev/full
+cat old.csv
+ls
