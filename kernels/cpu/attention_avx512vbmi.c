@@ -101,34 +101,44 @@ ALWAYS_INLINE void convert(const struct tables *t, __m512i codes, __m512i *low, 
         _mm512_ternarylogic_epi32(magnitude, codes, _mm512_set1_epi8((char)0x80), 0xf8); /* | (codes & 80) */
 }
 
+/* 64 dims (those of the mask) of a key to out. */
+ALWAYS_INLINE void decode_64(enum kvg_dtype dtype, const struct tables *t, const char *at, __mmask64 mask,
+                             uint16_t *out)
+{
+    const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7); /* undone by the unpacking */
+    __m512i low, high;
+
+    if (dtype == KVG_BF16) {
+        _mm512_store_si512(out, _mm512_maskz_loadu_epi16((__mmask32)mask, at));
+        _mm512_store_si512(out + 32, _mm512_maskz_loadu_epi16((__mmask32)(mask >> 32), at + 64));
+        return;
+    }
+    convert(t, _mm512_permutexvar_epi64(order, _mm512_maskz_loadu_epi8(mask, at)), &low, &high);
+    _mm512_store_si512(out, _mm512_unpacklo_epi8(low, high));
+    _mm512_store_si512(out + 32, _mm512_unpackhi_epi8(low, high));
+}
+
 /* count keys to out[count][padded(dim)] in bf16; zero behind dim. */
 ALWAYS_INLINE void decode_keys(enum kvg_dtype dtype, const struct kvg_keys *keys, int64_t begin,
                                int64_t count, uint16_t *out)
 {
-    const int64_t dim = keys->dim, stride = padded(dim), bytes = kvg_dtype_bytes(dtype);
-    const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7); /* undone by the unpacking */
+    const int64_t bytes = kvg_dtype_bytes(dtype), whole = keys->dim / STRIP * STRIP, rest = keys->dim - whole;
+    const __mmask64 mask = rest ? ~(__mmask64)0 >> (64 - rest) : 0;
     const struct tables t = load_tables(dtype);
 
-    for (int64_t j = 0; j < count; j++) {
-        const void *row = keys->row[begin + j];
-        kvg_prefetch(keys->ahead[begin + j], dim * bytes);
-        for (int64_t d = 0; d < dim; d += STRIP, out += STRIP) {
-            const int64_t left = dim - d < STRIP ? dim - d : STRIP;
-            const __mmask64 mask = ~(__mmask64)0 >> (64 - left);
-            __m512i low, high;
-            if (dtype == KVG_BF16) {
-                const uint16_t *at = (const uint16_t *)row + d;
-                _mm512_store_si512(out, _mm512_maskz_loadu_epi16((__mmask32)mask, at));
-                _mm512_store_si512(out + 32, _mm512_maskz_loadu_epi16((__mmask32)(mask >> 32), at + 32));
-                continue;
-            }
-            const __m512i codes = _mm512_maskz_loadu_epi8(mask, (const uint8_t *)row + d);
-            convert(&t, _mm512_permutexvar_epi64(order, codes), &low, &high);
-            _mm512_store_si512(out, _mm512_unpacklo_epi8(low, high));
-            _mm512_store_si512(out + 32, _mm512_unpackhi_epi8(low, high));
+    for (int64_t j = begin; j < begin + count; j++) {
+        const char *row = keys->row[j], *ahead = keys->ahead[j];
+
+        for (int64_t d = 0; d < whole; d += STRIP, out += STRIP) {
+            kvg_prefetch(ahead + d * bytes, STRIP * bytes);
+            decode_64(dtype, &t, row + d * bytes, ~(__mmask64)0, out);
+        }
+        if (rest) {
+            kvg_prefetch(ahead + whole * bytes, rest * bytes);
+            decode_64(dtype, &t, row + whole * bytes, mask, out);
+            out += STRIP;
         }
     }
-    (void)stride;
 }
 
 /* Lane i of the result: bytes 0..7 keys (a, b) of dims 4i .. 4i+3, bytes 8..15 of dims 16+4i .. 16+4i+3,
@@ -142,36 +152,57 @@ static const _Alignas(64) uint8_t pair_order[64] = {LANE(0), LANE(1), LANE(2), L
 #define WORDS(i) (i), 32 + (i), (i) + 1, 33 + (i), (i) + 2, 34 + (i), (i) + 3, 35 + (i)
 static const _Alignas(64) uint16_t pair_words[32] = {WORDS(0), WORDS(4), WORDS(8), WORDS(12)};
 
+/* What the conversion of pairs keeps in registers. */
+struct pair_tables {
+    struct tables t;
+    __m512i order, low_words, high_words;
+};
+
+ALWAYS_INLINE struct pair_tables load_pair_tables(enum kvg_dtype dtype)
+{
+    const __m512i words = _mm512_load_si512(pair_words);
+
+    return (struct pair_tables){load_tables(dtype), _mm512_load_si512(pair_order), words,
+                                _mm512_add_epi16(words, _mm512_set1_epi16(16))};
+}
+
+/* 32 dims (those of the mask) of keys a and b, interleaved: 16 dims each in *low and *high. */
+ALWAYS_INLINE void decode_pair(enum kvg_dtype dtype, const struct pair_tables *t, const char *a,
+                               const char *b, __mmask32 mask, __m512i *low, __m512i *high)
+{
+    if (dtype == KVG_BF16) {
+        const __m512i x = _mm512_maskz_loadu_epi16(mask, a), y = _mm512_maskz_loadu_epi16(mask, b);
+        *low = _mm512_permutex2var_epi16(x, t->low_words, y);
+        *high = _mm512_permutex2var_epi16(x, t->high_words, y);
+        return;
+    }
+    const __m256i x = _mm256_maskz_loadu_epi8(mask, a), y = _mm256_maskz_loadu_epi8(mask, b);
+    const __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(x), y, 1);
+    __m512i low_bytes, high_bytes;
+
+    convert(&t->t, _mm512_permutexvar_epi8(t->order, both), &low_bytes, &high_bytes);
+    *low = _mm512_unpacklo_epi8(low_bytes, high_bytes);
+    *high = _mm512_unpackhi_epi8(low_bytes, high_bytes);
+}
+
+ALWAYS_INLINE __mmask32 mask_32(int64_t dims)
+{
+    return dims < 32 ? ~(__mmask32)0 >> (32 - dims) : ~(__mmask32)0;
+}
+
 /* All keys to out[count / 2][padded(dim)][2] in bf16. */
 ALWAYS_INLINE void decode_pairs(enum kvg_dtype dtype, const struct kvg_keys *keys, uint16_t *out)
 {
     const int64_t dim = keys->dim, stride = padded(dim), bytes = kvg_dtype_bytes(dtype);
-    const __m512i order = _mm512_load_si512(pair_order), words = _mm512_load_si512(pair_words);
-    const __m512i upper = _mm512_add_epi16(words, _mm512_set1_epi16(16));
-    const struct tables t = load_tables(dtype);
+    const struct pair_tables t = load_pair_tables(dtype);
 
     for (int64_t j = 0; j < keys->count; j += 2, out += 2 * stride) {
         const char *a = keys->row[j], *b = keys->row[j + 1];
         kvg_prefetch(keys->ahead[j], dim * bytes);
         kvg_prefetch(keys->ahead[j + 1], dim * bytes);
         for (int64_t d = 0; d < dim; d += 32) {
-            const int64_t left = dim - d < 32 ? dim - d : 32;
-            const __mmask32 mask = ~(__mmask32)0 >> (32 - left);
             __m512i low, high;
-            if (dtype == KVG_BF16) {
-                const __m512i x = _mm512_maskz_loadu_epi16(mask, (const uint16_t *)a + d);
-                const __m512i y = _mm512_maskz_loadu_epi16(mask, (const uint16_t *)b + d);
-                low = _mm512_permutex2var_epi16(x, words, y);
-                high = _mm512_permutex2var_epi16(x, upper, y);
-            } else {
-                const __m256i x = _mm256_maskz_loadu_epi8(mask, a + d),
-                              y = _mm256_maskz_loadu_epi8(mask, b + d);
-                const __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(x), y, 1);
-                __m512i low_bytes, high_bytes;
-                convert(&t, _mm512_permutexvar_epi8(order, both), &low_bytes, &high_bytes);
-                low = _mm512_unpacklo_epi8(low_bytes, high_bytes);
-                high = _mm512_unpackhi_epi8(low_bytes, high_bytes);
-            }
+            decode_pair(dtype, &t, a + d * bytes, b + d * bytes, mask_32(dim - d), &low, &high);
             _mm512_store_si512(out + 2 * d, low);
             _mm512_store_si512(out + 2 * d + 32, high);
         }
@@ -250,6 +281,13 @@ ALWAYS_INLINE void logits_as(enum kvg_dtype dtype, const struct kvg_keys *keys, 
 {
     const int64_t dim = keys->dim, stride = padded(dim);
 
+    if (rows <= ROWS) { /* short phases, so that decoding and products overlap in the CPU's window */
+        for (int64_t j = 0; j < keys->count; j += 8) {
+            decode_keys(dtype, keys, j, 8, k);
+            logits_block(1, 8, q, k, dim, stride, s + j);
+        }
+        return;
+    }
     for (int64_t j = 0; j < keys->count; j += BLOCK_KEYS) {
         int64_t r = 0;
 
@@ -369,31 +407,10 @@ static float softmax(const struct kvg_softmax *how, float *s, int64_t lo, int64_
 
 /* ---------------------------------------------------------------- values */
 
-/* rows x 16 * vectors: acc = acc * factor + P V over the tile. v: decoded pairs from dim d on. */
-ALWAYS_INLINE void strip(int rows, int vectors, const uint16_t *v, int64_t stride, int64_t count,
-                         const uint16_t *p, const float *factor, float *acc, int64_t acc_stride)
+/* acc = acc * factor + sum, rows x 16 * vectors. */
+ALWAYS_INLINE void add_tile(int rows, int vectors, __m512 sum[4][4], const float *factor, float *acc,
+                            int64_t acc_stride)
 {
-    __m512 sum[4][4];
-
-    for (int r = 0; r < rows; r++) {
-        for (int i = 0; i < vectors; i++) {
-            sum[r][i] = _mm512_setzero_ps();
-        }
-    }
-    for (int64_t j = 0; j < count; j += 2, v += 2 * stride) {
-        __m512i value[4];
-        for (int i = 0; i < vectors; i++) {
-            value[i] = _mm512_load_si512(v + 2 * VECTOR * i);
-        }
-        for (int r = 0; r < rows; r++) {
-            int32_t pair;
-            memcpy(&pair, p + r * KVG_TILE + j, sizeof pair);
-            const __m512i weight = _mm512_set1_epi32(pair);
-            for (int i = 0; i < vectors; i++) {
-                sum[r][i] = _mm512_dpbf16_ps(sum[r][i], as_bf16(weight), as_bf16(value[i]));
-            }
-        }
-    }
     for (int r = 0; r < rows; r++) {
         for (int i = 0; i < vectors; i++) {
             float *at = acc + r * acc_stride + VECTOR * i;
@@ -402,60 +419,146 @@ ALWAYS_INLINE void strip(int rows, int vectors, const uint16_t *v, int64_t strid
     }
 }
 
-#define STRIP_ROWS(rows)                                                                                     \
+/* sum += P V for one pair of keys. */
+ALWAYS_INLINE void add_pair(int rows, int vectors, const uint16_t *p, const __m512i value[4],
+                            __m512 sum[4][4])
+{
+    for (int r = 0; r < rows; r++) {
+        int32_t pair;
+        memcpy(&pair, p + r * KVG_TILE, sizeof pair);
+        const __m512i weight = _mm512_set1_epi32(pair);
+        for (int i = 0; i < vectors; i++) {
+            sum[r][i] = _mm512_dpbf16_ps(sum[r][i], as_bf16(weight), as_bf16(value[i]));
+        }
+    }
+}
+
+ALWAYS_INLINE void clear(int rows, int vectors, __m512 sum[4][4])
+{
+    for (int r = 0; r < rows; r++) {
+        for (int i = 0; i < vectors; i++) {
+            sum[r][i] = _mm512_setzero_ps();
+        }
+    }
+}
+
+/* Pairs decoded before, from dim d on at v. */
+ALWAYS_INLINE void strip(int rows, int vectors, const uint16_t *v, int64_t stride, int64_t count,
+                         const uint16_t *p, const float *factor, float *acc, int64_t acc_stride)
+{
+    __m512 sum[4][4];
+
+    clear(rows, vectors, sum);
+    for (int64_t j = 0; j < count; j += 2, v += 2 * stride) {
+        __m512i value[4];
+        for (int i = 0; i < vectors; i++) {
+            value[i] = _mm512_load_si512(v + 2 * VECTOR * i);
+        }
+        add_pair(rows, vectors, p + j, value, sum);
+    }
+    add_tile(rows, vectors, sum, factor, acc, acc_stride);
+}
+
+/* Pairs decoded on the fly: for rows that fit one pass. */
+ALWAYS_INLINE void strip_decoding(enum kvg_dtype dtype, int rows, int vectors, const struct kvg_keys *keys,
+                                  int64_t d, const uint16_t *p, const float *factor, float *acc,
+                                  int64_t acc_stride)
+{
+    const int64_t bytes = kvg_dtype_bytes(dtype), at = d * bytes;
+    const __mmask32 first = mask_32(keys->dim - d), second = vectors > 2 ? mask_32(keys->dim - d - 32) : 0;
+    const struct pair_tables t = load_pair_tables(dtype);
+    __m512 sum[4][4];
+
+    clear(rows, vectors, sum);
+    for (int64_t j = 0; j < keys->count; j += 2) {
+        const char *a = (const char *)keys->row[j] + at, *b = (const char *)keys->row[j + 1] + at;
+        __m512i value[4];
+
+        decode_pair(dtype, &t, a, b, first, &value[0], &value[1]);
+        if (vectors > 2) {
+            decode_pair(dtype, &t, a + 32 * bytes, b + 32 * bytes, second, &value[2], &value[3]);
+        }
+        for (int64_t i = 0; i < STRIP * bytes; i += KVG_LINE) {
+            __builtin_prefetch(keys->ahead[j] + at + i, 0, 2);
+            __builtin_prefetch(keys->ahead[j + 1] + at + i, 0, 2);
+        }
+        add_pair(rows, vectors, p + j, value, sum);
+    }
+    add_tile(rows, vectors, sum, factor, acc + d, acc_stride);
+}
+
+/* CALL(rows, vectors) with both constant, so that the accumulators are registers. */
+#define BY_VECTORS(CALL, rows)                                                                               \
     switch (vectors) {                                                                                       \
     case 1:                                                                                                  \
-        strip(rows, 1, v, stride, count, p, factor, acc, acc_stride);                                        \
+        CALL(rows, 1);                                                                                       \
         break;                                                                                               \
     case 2:                                                                                                  \
-        strip(rows, 2, v, stride, count, p, factor, acc, acc_stride);                                        \
+        CALL(rows, 2);                                                                                       \
         break;                                                                                               \
     case 3:                                                                                                  \
-        strip(rows, 3, v, stride, count, p, factor, acc, acc_stride);                                        \
+        CALL(rows, 3);                                                                                       \
         break;                                                                                               \
     default:                                                                                                 \
-        strip(rows, 4, v, stride, count, p, factor, acc, acc_stride);                                        \
+        CALL(rows, 4);                                                                                       \
+        break;                                                                                               \
+    }
+#define BY_ROWS(CALL)                                                                                        \
+    switch (rows) {                                                                                          \
+    case 1:                                                                                                  \
+        BY_VECTORS(CALL, 1)                                                                                  \
+        break;                                                                                               \
+    case 2:                                                                                                  \
+        BY_VECTORS(CALL, 2)                                                                                  \
+        break;                                                                                               \
+    case 3:                                                                                                  \
+        BY_VECTORS(CALL, 3)                                                                                  \
+        break;                                                                                               \
+    default:                                                                                                 \
+        BY_VECTORS(CALL, 4)                                                                                  \
         break;                                                                                               \
     }
 
 static void strip_any(int64_t rows, int64_t vectors, const uint16_t *v, int64_t stride, int64_t count,
-                      const uint16_t *p, const float *factor, float *acc, int64_t acc_stride)
-{
-    switch (rows) {
-    case 1:
-        STRIP_ROWS(1)
-        break;
-    case 2:
-        STRIP_ROWS(2)
-        break;
-    case 3:
-        STRIP_ROWS(3)
-        break;
-    default:
-        STRIP_ROWS(4)
-        break;
-    }
+                      const uint16_t *p, const float *factor, float *acc, int64_t acc_stride){
+#define CALL(rows, vectors) strip(rows, vectors, v, stride, count, p, factor, acc, acc_stride)
+    BY_ROWS(CALL)
+#undef CALL
 }
 
-static void values(const struct kvg_keys *keys, const void *p_rows, const float *factor, int64_t rows,
-                   void *scratch, float *acc, int64_t acc_stride)
+ALWAYS_INLINE
+    void values_as(enum kvg_dtype dtype, const struct kvg_keys *keys, const uint16_t *p, const float *factor,
+                   int64_t rows, uint16_t *scratch, float *acc, int64_t acc_stride)
 {
     const int64_t dim = keys->dim, stride = padded(dim);
-    const uint16_t *p = p_rows, *v = scratch;
 
-    if (keys->dtype == KVG_E4M3) {
-        decode_pairs(KVG_E4M3, keys, scratch);
-    } else if (keys->dtype == KVG_E5M2) {
-        decode_pairs(KVG_E5M2, keys, scratch);
-    } else {
-        decode_pairs(KVG_BF16, keys, scratch);
+    if (rows > ROWS) {
+        decode_pairs(dtype, keys, scratch);
     }
     for (int64_t d = 0; d < dim; d += STRIP) {
         const int64_t vectors = dim - d < STRIP ? (dim - d + VECTOR - 1) / VECTOR : 4;
+        if (rows <= ROWS) {
+#define CALL(rows, vectors) strip_decoding(dtype, rows, vectors, keys, d, p, factor, acc, acc_stride)
+            BY_ROWS(CALL)
+#undef CALL
+            continue;
+        }
         for (int64_t r = 0; r < rows; r += ROWS) {
-            strip_any(rows - r < ROWS ? rows - r : ROWS, vectors, v + 2 * d, stride, keys->count,
+            strip_any(rows - r < ROWS ? rows - r : ROWS, vectors, scratch + 2 * d, stride, keys->count,
                       p + r * KVG_TILE, factor + r, acc + r * acc_stride + d, acc_stride);
         }
+    }
+}
+
+static void values(const struct kvg_keys *keys, const void *p, const float *factor, int64_t rows,
+                   void *scratch, float *acc, int64_t acc_stride)
+{
+    if (keys->dtype == KVG_E4M3) {
+        values_as(KVG_E4M3, keys, p, factor, rows, scratch, acc, acc_stride);
+    } else if (keys->dtype == KVG_E5M2) {
+        values_as(KVG_E5M2, keys, p, factor, rows, scratch, acc, acc_stride);
+    } else {
+        values_as(KVG_BF16, keys, p, factor, rows, scratch, acc, acc_stride);
     }
 }
 
