@@ -3,7 +3,7 @@
  * attention_exact.c: softmax attention as exactly as FP32 weights and values allow, with every sum in an
  * order that neither machine nor thread count nor neighbouring rows can change.
  *
- * A piece of the context (PIECE_TOKENS keys) is done in two passes: all logits and their maximum, then
+ * A piece of the context (KVG_EXACT_PIECE keys) is done in two passes: all logits and their maximum, then
  * weights and values. Its record is (max, sum of weights, sum of weighted values); records are joined in the
  * order of the pieces, in double. The row sum adds the same FP32 weights that multiply V, so rounding a
  * weight moves the output by its distance to that one value only.

@@ -268,6 +268,31 @@ static void test_neighbours_change_no_bit(void **state)
     }
 }
 
+/* A sample of rows whose windows lie far apart: between them are keys that nobody sees. */
+static void test_scattered_rows(void **state)
+{
+    (void)state;
+    struct shape s = {1, 2, 1, 24, 16, {5000}, {5000}, KVG_REF_BF16, KVG_REF_E4M3, 0, 0, 1, 45, 0, 1, 0};
+    struct problem p;
+    problem_make(&p, &s, 13);
+    int64_t n = 0;
+    for (int64_t r = 0; r < p.n_rows; r += 777)
+        p.rows[n++] = p.rows[r];
+    float out[24 * 16], lse[16], alone[24], lse_alone;
+    double oracle[24], lse_oracle;
+    assert_true(n <= 16);
+    assert_int_equal(kvg_ref_attention_f32(&p.a, p.rows, n, out, lse), 0);
+    for (int64_t r = 0; r < n; r++) {
+        assert_int_equal(kvg_ref_attention_f32(&p.a, &p.rows[r], 1, alone, &lse_alone), 0);
+        assert_int_equal(kvg_ref_attention_f64(&p.a, &p.rows[r], 1, oracle, &lse_oracle), 0);
+        assert_memory_equal(alone, out + r * 24, sizeof alone);
+        assert_memory_equal(&lse_alone, &lse[r], sizeof lse_alone);
+        for (int64_t d = 0; d < 24; d++)
+            assert_true(fabs((double)alone[d] - oracle[d]) < 1e-6);
+    }
+    problem_free(&p);
+}
+
 /* Moving pages about, with the block table told, changes no bit. */
 static void test_pages_permuted(void **state)
 {
@@ -452,6 +477,7 @@ int main(void)
         cmocka_unit_test(test_no_visible_key),
         cmocka_unit_test(test_threads_change_no_bit),
         cmocka_unit_test(test_neighbours_change_no_bit),
+        cmocka_unit_test(test_scattered_rows),
         cmocka_unit_test(test_pages_permuted),
         cmocka_unit_test(test_heads_permuted),
         cmocka_unit_test(test_scales_by_powers_of_two),
