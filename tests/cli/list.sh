@@ -6,6 +6,9 @@ set -e
 "$KVGAUGE" list --kernel cpu/fp8_scalar --threads 2 --path fp8 --phase append --q-len 4 --context 300 \
     --batch 3 --lengths ragged --window 64 --soft-cap 30 --block-size 8 --input needle:0.25
 "$KVGAUGE" list --kernel cpu/dequant_scalar --threads 1 --input smollm2 --context 1k --filter layer=0
+# Names of columns and abbreviations are taken; what follows --filter is no option, whatever it looks like.
+"$KVGAUGE" list --kernel cpu/dequant_scalar --threads 1 --kv_cache_dtype=fp8_e5m2 --con 1k --filter --contxt || echo "exit $?"
+"$KVGAUGE" list --kernel cpu/dequant_scalar --threads 1 --kv_cache_dtype=fp8_e5m2 --con 1k --filter --contxt= || echo "exit $?"
 "$KVGAUGE" list --suite quick > quick
 while read -r line; do
     [ "$("$KVGAUGE" list --case "$line")" = "$line" ] || echo "does not give itself back: $line"

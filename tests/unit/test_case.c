@@ -597,6 +597,26 @@ static void row_holds_the_case(void **unused)
     kvg_row_free(&row);
 }
 
+/* ------------------------------------------------------------------------------------------ errors */
+
+static void errors_are_cut_and_may_be_unwanted(void **unused)
+{
+    struct {
+        struct kvg_error error;
+        char fence[8];
+    } box;
+    char long_text[2000];
+    (void)unused;
+    memset(long_text, 'e', sizeof long_text);
+    long_text[sizeof long_text - 1] = '\0';
+    memset(&box, '#', sizeof box);
+    assert_int_equal(kvg_fail(&box.error, KVG_EXIT_TROUBLE, "%s", long_text), -1);
+    assert_int_equal(box.error.exit_code, KVG_EXIT_TROUBLE);
+    assert_int_equal(strlen(box.error.text), sizeof box.error.text - 1);
+    assert_memory_equal(box.fence, "########", 8);
+    assert_int_equal(kvg_fail(NULL, KVG_EXIT_USAGE, "%d", 3), -1);
+}
+
 /* ------------------------------------------------------------------------------------------ nearest */
 
 /* Distances by hand (optimal string alignment). */
@@ -643,6 +663,7 @@ int main(void)
         cmocka_unit_test(only_e4m3_has_a_meaning_on_the_fp8_path),
         cmocka_unit_test(problem_is_the_case),
         cmocka_unit_test(row_holds_the_case),
+        cmocka_unit_test(errors_are_cut_and_may_be_unwanted),
         cmocka_unit_test(edit_distance_counts_edits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
