@@ -1,0 +1,689 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_captured.c: captured input. A small file made here, whose every value tells where it came from, shows
+ * which rows the reader takes; damaged copies of it show that nothing from outside is believed. The shipped
+ * file is checked for what it claims: attributes, shapes, and the structure of real attention tensors.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include <hdf5.h>
+#include "../../harness/inputs/captured.h"
+#include "../../harness/inputs/inputs.h"
+#include "../../harness/prepare.h"
+
+#ifdef __SANITIZE_ADDRESS__
+/* In a damaged file HDF5 asks malloc for absurd sizes, copes with NULL, and loses some memory of its own. */
+const char *__asan_default_options(void);
+const char *__asan_default_options(void)
+{
+    return "allocator_may_return_null=1";
+}
+const char *__lsan_default_suppressions(void);
+const char *__lsan_default_suppressions(void)
+{
+    return "leak:libhdf5";
+}
+#endif
+
+#define TOKENS 64
+#define STEP 16
+#define TAIL 2
+#define FIRST 8
+#define LAST 4
+#define Q_HEADS 4
+#define KV_HEADS 2
+#define DIM 8
+#define SAMPLES 3
+
+static char folder[64];
+static char path[128];
+
+/* ---------------------------------------------------------------------------------------- the small file */
+
+static void put_int(hid_t object, const char *name, int64_t value)
+{
+    hid_t space = H5Screate(H5S_SCALAR);
+    hid_t a = H5Acreate2(object, name, H5T_STD_I64LE, space, H5P_DEFAULT, H5P_DEFAULT);
+    H5Awrite(a, H5T_NATIVE_INT64, &value);
+    H5Aclose(a);
+    H5Sclose(space);
+}
+
+static void put_text(hid_t object, const char *name, const char *text)
+{
+    hid_t space = H5Screate(H5S_SCALAR), type = H5Tcopy(H5T_C_S1);
+    H5Tset_size(type, strlen(text) + 1);
+    hid_t a = H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+    H5Awrite(a, type, text);
+    H5Aclose(a);
+    H5Tclose(type);
+    H5Sclose(space);
+}
+
+static void put(hid_t file, const char *name, hid_t type, hid_t memory, int rank, const hsize_t *extent,
+                const void *data)
+{
+    hid_t links = H5Pcreate(H5P_LINK_CREATE), space = H5Screate_simple(rank, extent, NULL);
+    H5Pset_create_intermediate_group(links, 1);
+    hid_t d = H5Dcreate2(file, name, type, space, links, H5P_DEFAULT, H5P_DEFAULT);
+    H5Dwrite(d, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, data);
+    H5Dclose(d);
+    H5Sclose(space);
+    H5Pclose(links);
+}
+
+static int has_q(int64_t position)
+{
+    return position < FIRST || position >= TOKENS - LAST || position % STEP >= STEP - TAIL;
+}
+
+/* A value that tells its place: tensor (2 bits), layer (1), position (6), head (2), dim (3). */
+static uint16_t place(int tensor, int layer, int64_t position, int64_t head, int64_t dim)
+{
+    return (uint16_t)(tensor << 12 | layer << 11 | position << 5 | head << 3 | dim);
+}
+
+static void put_layer(hid_t file, int layer, const int64_t *positions, int64_t n_positions)
+{
+    static uint16_t q[TOKENS * Q_HEADS * DIM], kv[2][TOKENS * KV_HEADS * DIM];
+    char name[64];
+    for (int64_t i = 0; i < n_positions * Q_HEADS * DIM; i++)
+        q[i] = place(0, layer, positions[i / (Q_HEADS * DIM)], i / DIM % Q_HEADS, i % DIM);
+    for (int tensor = 0; tensor < 2; tensor++)
+        for (int64_t i = 0; i < TOKENS * KV_HEADS * DIM; i++)
+            kv[tensor][i] = place(tensor + 1, layer, i / (KV_HEADS * DIM), i / DIM % KV_HEADS, i % DIM);
+    const hsize_t q_extent[] = {(hsize_t)n_positions, Q_HEADS, DIM}, kv_extent[] = {TOKENS, KV_HEADS, DIM};
+    snprintf(name, sizeof name, "evaluation/layer_%02d/q", layer * 7);
+    put(file, name, H5T_STD_U16LE, H5T_NATIVE_UINT16, 3, q_extent, q);
+    snprintf(name, sizeof name, "evaluation/layer_%02d/k", layer * 7);
+    put(file, name, H5T_STD_U16LE, H5T_NATIVE_UINT16, 3, kv_extent, kv[0]);
+    snprintf(name, sizeof name, "evaluation/layer_%02d/v", layer * 7);
+    put(file, name, H5T_STD_U16LE, H5T_NATIVE_UINT16, 3, kv_extent, kv[1]);
+    static const char *const sets[] = {"random_tokens", "calibration"}, *const tensors[] = {"q", "k", "v"};
+    for (int set = 0; set < 2; set++)
+        for (int t = 0; t < 3; t++) {
+            float absmax[SAMPLES * Q_HEADS];
+            int64_t heads = t ? KV_HEADS : Q_HEADS;
+            for (int64_t i = 0; i < SAMPLES * heads; i++)
+                absmax[i] = (float)(1000 * set + 100 * t + 50 * layer + i + 1);
+            const hsize_t extent[] = {SAMPLES, (hsize_t)heads};
+            snprintf(name, sizeof name, "%s/layer_%02d/%s_absmax", sets[set], layer * 7, tensors[t]);
+            put(file, name, H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 2, extent, absmax);
+        }
+}
+
+/* Layers 0 and 7. */
+static void write_small_file(void)
+{
+    int64_t positions[TOKENS], n = 0, layers[2] = {0, 7};
+    hsize_t extent;
+    hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    assert_true(file >= 0);
+    put_text(file, "schema_name", KVG_CAPTURED_SCHEMA);
+    put_text(file, "schema_version", "1.2.3");
+    put_text(file, "model", "made up");
+    put_int(file, "q_heads", Q_HEADS);
+    put_int(file, "kv_heads", KV_HEADS);
+    put_int(file, "head_dim", DIM);
+    extent = 2;
+    put(file, "layers", H5T_STD_I64LE, H5T_NATIVE_INT64, 1, &extent, layers);
+    for (int64_t p = 0; p < TOKENS; p++)
+        if (has_q(p))
+            positions[n++] = p;
+    extent = (hsize_t)n;
+    put(file, "evaluation/q_positions", H5T_STD_I64LE, H5T_NATIVE_INT64, 1, &extent, positions);
+    put_layer(file, 0, positions, n);
+    put_layer(file, 1, positions, n);
+    hid_t evaluation = H5Gopen2(file, "evaluation", H5P_DEFAULT);
+    put_int(evaluation, "tokens", TOKENS);
+    put_int(evaluation, "q_first", FIRST);
+    put_int(evaluation, "q_last", LAST);
+    put_int(evaluation, "window_step", STEP);
+    put_int(evaluation, "q_tail", TAIL);
+    H5Gclose(evaluation);
+    H5Fclose(file);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    strcpy(folder, "/tmp/kvg_captured_XXXXXX");
+    if (!mkdtemp(folder))
+        return -1;
+    snprintf(path, sizeof path, "%s/small.h5", folder);
+    write_small_file();
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    unlink(path);
+    return rmdir(folder);
+}
+
+static struct kvg_input_shape small_shape(void)
+{
+    return (struct kvg_input_shape){.input = path,
+                                    .layer = 7,
+                                    .context = 16,
+                                    .q_len = 1,
+                                    .q_heads = Q_HEADS,
+                                    .kv_heads = KV_HEADS,
+                                    .head_dim = DIM};
+}
+
+/* ---------------------------------------------------------------------------------------- reading it */
+
+static void test_info(void **state)
+{
+    (void)state;
+    struct kvg_captured_info info;
+    assert_int_equal(kvg_captured_info(path, &info, NULL), 0);
+    assert_string_equal(info.path, path);
+    assert_string_equal(info.model, "made up");
+    assert_int_equal(info.n_layers, 2);
+    assert_int_equal(info.layers[1], 7);
+    assert_int_equal(info.q_heads, Q_HEADS);
+    assert_int_equal(info.kv_heads, KV_HEADS);
+    assert_int_equal(info.head_dim, DIM);
+    assert_int_equal(info.tokens, TOKENS);
+    assert_int_equal(info.q_first, FIRST);
+    assert_int_equal(info.q_last, LAST);
+    assert_int_equal(info.window_step, STEP);
+    assert_int_equal(info.q_tail, TAIL);
+}
+
+/* Rows [first, first + count) of the text, for tensor t. */
+static void expect_rows(const struct kvg_input_shape *s, enum kvg_tensor t, int64_t first, int64_t count)
+{
+    uint16_t out[TOKENS * Q_HEADS * DIM];
+    struct kvg_error error = {0};
+    int64_t heads = t == KVG_TENSOR_Q ? Q_HEADS : KV_HEADS;
+    memset(out, 0xee, sizeof out);
+    if (kvg_input_fill(s, t, 2, out, &error))
+        fail_msg("%s", error.text);
+    for (int64_t i = 0; i < count * heads * DIM; i++)
+        assert_int_equal(out[i],
+                         place((int)t, s->layer == 7, first + i / (heads * DIM), i / DIM % heads, i % DIM));
+    if (count < TOKENS)
+        assert_int_equal(out[count * heads * DIM], 0xeeee); /* and no more */
+}
+
+static void expect_failure(const struct kvg_input_shape *s, enum kvg_tensor t, const char *what)
+{
+    uint16_t out[TOKENS * Q_HEADS * DIM];
+    struct kvg_error error = {0};
+    assert_int_equal(kvg_input_fill(s, t, 1, out, &error), -1);
+    assert_int_equal(error.exit_code, KVG_EXIT_USAGE);
+    if (!strstr(error.text, what) || !strstr(error.text, path))
+        fail_msg("%s", error.text);
+}
+
+static void test_windows(void **state)
+{
+    (void)state;
+    struct kvg_input_shape s = small_shape();
+    for (s.seq = 0; s.seq < 4; s.seq++) { /* four disjoint windows of 16 */
+        expect_rows(&s, KVG_TENSOR_K, 16 * s.seq, 16);
+        expect_rows(&s, KVG_TENSOR_V, 16 * s.seq, 16);
+        expect_rows(&s, KVG_TENSOR_Q, 16 * s.seq + 15, 1);
+    }
+    s.layer = 0;
+    s.seq = 1;
+    s.q_len = 2;
+    expect_rows(&s, KVG_TENSOR_Q, 30, 2);
+    s.span = 20; /* a shorter sequence of a ragged batch: windows of 32, its last 16 tokens */
+    expect_rows(&s, KVG_TENSOR_K, 48, 16);
+    expect_rows(&s, KVG_TENSOR_Q, 62, 2);
+    s.context = 17; /* rounded up to 32 */
+    s.span = 0;
+    expect_rows(&s, KVG_TENSOR_V, 47, 17);
+    s.seq = 0;
+    s.context = s.q_len = 8; /* prefill needs every Q, and the first 16 have but 8 and 2 of them */
+    expect_failure(&s, KVG_TENSOR_Q, "no Q for positions 8 to 15");
+    s.context = s.q_len = 64;
+    expect_rows(&s, KVG_TENSOR_K, 0, 64);
+    expect_failure(&s, KVG_TENSOR_Q, "no Q for positions 0 to 63");
+}
+
+static void test_limits(void **state)
+{
+    (void)state;
+    struct kvg_input_shape s = small_shape();
+    s.context = 65;
+    expect_failure(&s, KVG_TENSOR_K, "context 65 is beyond the captured text of 64 tokens");
+    s.context = 16;
+    s.seq = 4;
+    expect_failure(&s, KVG_TENSOR_K, "batch entry 5");
+    s = small_shape();
+    s.layer = 3;
+    expect_failure(&s, KVG_TENSOR_V, "no layer 3; it has 0, 7");
+    s = small_shape();
+    s.head_dim = 16;
+    expect_failure(&s, KVG_TENSOR_V, "head_dim 8, not 4/2 and 16");
+    s = small_shape();
+    s.q_len = 17;
+    expect_failure(&s, KVG_TENSOR_Q, "no Q for positions -1 to 15");
+}
+
+static void test_absmax(void **state)
+{
+    (void)state;
+    struct kvg_input_shape s = small_shape();
+    for (int set = 0; set < 2; set++)
+        for (int t = 0; t < 3; t++) {
+            float *absmax;
+            int64_t samples, heads = t ? KV_HEADS : Q_HEADS;
+            assert_int_equal(
+                kvg_input_absmax(&s, (enum kvg_tensor)t, (enum kvg_token_set)set, &absmax, &samples, NULL),
+                0);
+            assert_int_equal(samples, SAMPLES);
+            for (int64_t i = 0; i < samples * heads; i++)
+                assert_true(absmax[i] == (float)(1000 * set + 100 * t + 50 + i + 1));
+            free(absmax);
+        }
+}
+
+/* ---------------------------------------------------------------------------------------- damage */
+
+/* The reader leaves nothing open behind. */
+static void expect_nothing_open(void)
+{
+    assert_int_equal(H5Fget_obj_count((hid_t)H5F_OBJ_ALL, H5F_OBJ_ALL), 0);
+}
+
+static void expect_bad_file(const char *what)
+{
+    struct kvg_captured_info info;
+    struct kvg_error error = {0};
+    struct kvg_input_shape s = small_shape();
+    uint16_t out[TOKENS * Q_HEADS * DIM];
+    int failed = kvg_captured_info(path, &info, &error);
+    if (!failed)
+        failed = kvg_input_fill(&s, KVG_TENSOR_K, 1, out, &error);
+    assert_int_equal(failed, -1);
+    assert_int_equal(error.exit_code, KVG_EXIT_USAGE);
+    if (!strstr(error.text, what) || !strstr(error.text, path))
+        fail_msg("%s", error.text);
+    expect_nothing_open();
+}
+
+static hid_t reopen(void)
+{
+    hid_t file = H5Fopen(path, H5F_ACC_RDWR, H5P_DEFAULT);
+    assert_true(file >= 0);
+    return file;
+}
+
+static void test_missing_and_foreign_files(void **state)
+{
+    (void)state;
+    unlink(path);
+    expect_bad_file("cannot be opened: No such file");
+    FILE *f = fopen(path, "w");
+    fputs("not HDF5 at all\n", f);
+    fclose(f);
+    expect_bad_file("no HDF5 file");
+    truncate(path, 0);
+    expect_bad_file("no HDF5 file");
+    unlink(path);
+    mkdir(path, 0755);
+    expect_bad_file(path);
+    rmdir(path);
+    hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    H5Fclose(file);
+    expect_bad_file("attribute schema_name is missing");
+    file = reopen();
+    put_text(file, "schema_name", "kvgauge");
+    H5Fclose(file);
+    expect_bad_file("schema_name is not kvgauge-captured");
+    write_small_file();
+}
+
+/* Cut anywhere, the file gives a message or, where the cut spares what is read, right values; never a crash.
+ */
+static void test_truncated_files(void **state)
+{
+    (void)state;
+    struct stat st;
+    stat(path, &st);
+    for (off_t cut = st.st_size - 1; cut > 0; cut -= 997) {
+        struct kvg_captured_info info;
+        struct kvg_error error = {0};
+        write_small_file();
+        assert_int_equal(truncate(path, cut), 0);
+        assert_int_equal(kvg_captured_info(path, &info, &error), -1);
+        assert_int_equal(error.exit_code, KVG_EXIT_USAGE);
+        assert_non_null(strstr(error.text, path));
+    }
+    write_small_file();
+}
+
+/* Bytes overwritten here and there: whatever comes back, no crash and no output from HDF5. */
+static void test_scribbled_files(void **state)
+{
+    (void)state;
+    struct stat st;
+    stat(path, &st);
+    uint32_t random = 1;
+    for (int i = 0; i < 200; i++) {
+        struct kvg_input_shape s = small_shape();
+        struct kvg_error error = {0};
+        uint16_t out[TOKENS * Q_HEADS * DIM];
+        write_small_file();
+        FILE *f = fopen(path, "r+");
+        for (int j = 0; j < 8; j++) {
+            random = random * 1664525u + 1013904223u;
+            fseek(f, (long)(random % (uint32_t)(st.st_size < 8192 ? st.st_size : 8192)), SEEK_SET);
+            fputc((int)(random >> 24), f);
+        }
+        fclose(f);
+        for (int t = 0; t < 3; t++)
+            if (kvg_input_fill(&s, (enum kvg_tensor)t, 1, out, &error))
+                assert_true(error.exit_code == KVG_EXIT_USAGE && error.text[0]);
+        float *absmax = NULL;
+        int64_t samples;
+        if (!kvg_input_absmax(&s, KVG_TENSOR_K, KVG_SET_CALIBRATION, &absmax, &samples, &error))
+            free(absmax);
+        expect_nothing_open();
+    }
+    write_small_file();
+}
+
+static void replace_int(const char *group, const char *name, int64_t value)
+{
+    hid_t file = reopen(), object = H5Gopen2(file, group, H5P_DEFAULT);
+    H5Adelete(object, name);
+    put_int(object, name, value);
+    H5Gclose(object);
+    H5Fclose(file);
+}
+
+static void test_contradictions(void **state)
+{
+    (void)state;
+    replace_int("evaluation", "tokens", 65);
+    expect_bad_file("another shape");
+    replace_int("evaluation", "tokens", 0);
+    expect_bad_file("attribute tokens is 0, not 1 to");
+    write_small_file();
+    replace_int("evaluation", "window_step", 0);
+    expect_bad_file("attribute window_step is 0");
+    write_small_file();
+    replace_int("/", "kv_heads", 3);
+    expect_bad_file("no multiple of kv_heads");
+    write_small_file();
+    replace_int("/", "head_dim", -64);
+    expect_bad_file("attribute head_dim is -64");
+    write_small_file();
+    hid_t file = reopen();
+    H5Adelete(file, "schema_version");
+    put_text(file, "schema_version", "2.0.0");
+    H5Fclose(file);
+    expect_bad_file("schema_version");
+    write_small_file();
+    file = reopen();
+    H5Adelete(file, "q_heads");
+    put_text(file, "q_heads", "four");
+    H5Fclose(file);
+    expect_bad_file("attribute q_heads is missing or no whole number");
+    write_small_file();
+    file = reopen();
+    H5Ldelete(file, "evaluation/layer_07/k", H5P_DEFAULT);
+    H5Fclose(file);
+    expect_bad_file("no dataset evaluation/layer_07/k");
+    file = reopen(); /* the right shape in the wrong type */
+    const hsize_t extent[] = {TOKENS, KV_HEADS, DIM};
+    static float wrong[TOKENS * KV_HEADS * DIM];
+    put(file, "evaluation/layer_07/k", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 3, extent, wrong);
+    H5Fclose(file);
+    expect_bad_file("another shape or type");
+    write_small_file();
+}
+
+/* ---------------------------------------------------------------------------------------- the shipped file
+ */
+
+static float bf16(uint16_t bits)
+{
+    uint32_t wide = (uint32_t)bits << 16;
+    float x;
+    memcpy(&x, &wide, 4);
+    return x;
+}
+
+static void shipped(struct kvg_captured_info *info)
+{
+    struct kvg_error error = {0};
+    if (kvg_captured_info("smollm2", info, &error))
+        fail_msg("%s", error.text);
+}
+
+static struct kvg_input_shape shipped_shape(const struct kvg_captured_info *info, int64_t layer)
+{
+    return (struct kvg_input_shape){.input = "smollm2",
+                                    .layer = layer,
+                                    .context = info->tokens,
+                                    .q_len = info->q_last,
+                                    .q_heads = info->q_heads,
+                                    .kv_heads = info->kv_heads,
+                                    .head_dim = info->head_dim};
+}
+
+static void test_shipped_facts(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"model_source", "model_licence", "weights",
+                                        "dtype",        "generator",     "rope"};
+    static const char *const set_texts[] = {"source", "licence"};
+    static const char *const sets[] = {"evaluation", "calibration", "random_tokens"};
+    struct kvg_captured_info info;
+    struct stat st;
+    shipped(&info);
+    assert_int_equal(stat(info.path, &st), 0);
+    assert_true(st.st_size <= 16000000);
+    assert_string_equal(info.model, "SmolLM2-135M-Instruct");
+    assert_true(info.q_heads == 9 && info.kv_heads == 3 && info.head_dim == 64);
+    assert_true(info.tokens >= 4096 && info.q_first == 512 && info.q_last == 64);
+    assert_true(info.n_layers >= 4 && info.layers[0] == 0 && info.layers[info.n_layers - 1] == 29);
+    hid_t file = H5Fopen(info.path, H5F_ACC_RDONLY, H5P_DEFAULT);
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        assert_true(H5Aexists(file, texts[i]) > 0);
+    for (int i = 0; i < 3; i++)
+        for (int j = 0; j < 2; j++)
+            assert_true(H5Aexists_by_name(file, sets[i], set_texts[j], H5P_DEFAULT) > 0);
+    H5Fclose(file);
+}
+
+/* What sets real K apart from noise: channels far larger than the rest, and neighbours alike. */
+static void test_shipped_structure(void **state)
+{
+    (void)state;
+    struct kvg_captured_info info;
+    shipped(&info);
+    size_t n = (size_t)(info.tokens * info.kv_heads * info.head_dim);
+    uint16_t *k = malloc(n * sizeof *k), *v = malloc(n * sizeof *v);
+    double widest = 0;
+    for (int64_t l = 0; l < info.n_layers; l++) {
+        struct kvg_input_shape s = shipped_shape(&info, info.layers[l]);
+        assert_int_equal(kvg_input_fill(&s, KVG_TENSOR_K, 2, k, NULL), 0);
+        assert_int_equal(kvg_input_fill(&s, KVG_TENSOR_V, 2, v, NULL), 0);
+        for (size_t i = 0; i < n; i++)
+            assert_true(isfinite(bf16(k[i])) && isfinite(bf16(v[i])));
+        for (int64_t h = 0; h < info.kv_heads; h++) {
+            double all = 0, largest = 0;
+            for (int64_t d = 0; d < info.head_dim; d++) {
+                double sum = 0;
+                for (int64_t t = 0; t < info.tokens; t++)
+                    sum += pow(bf16(k[(t * info.kv_heads + h) * info.head_dim + d]), 2);
+                all += sum;
+                largest = fmax(largest, sum);
+            }
+            widest = fmax(widest, sqrt(largest / (all / (double)info.head_dim)));
+        }
+    }
+    assert_true(widest > 3); /* N(0,1) would give 1.05 */
+    free(k);
+    free(v);
+}
+
+/* Queries find their keys: softmax over the text is far from flat, and the first token is a sink somewhere.
+ */
+static void test_shipped_attention(void **state)
+{
+    (void)state;
+    struct kvg_captured_info info;
+    shipped(&info);
+    int64_t row = info.kv_heads * info.head_dim, group = info.q_heads / info.kv_heads;
+    uint16_t *k = malloc((size_t)(info.tokens * row) * sizeof *k);
+    uint16_t *q = malloc((size_t)(info.q_last * info.q_heads * info.head_dim) * sizeof *q);
+    double *p = malloc((size_t)info.tokens * sizeof *p), sink = 0, local = 0, rows = 0;
+    for (int64_t l = 0; l < info.n_layers; l++) {
+        struct kvg_input_shape s = shipped_shape(&info, info.layers[l]);
+        assert_int_equal(kvg_input_fill(&s, KVG_TENSOR_K, 2, k, NULL), 0);
+        assert_int_equal(kvg_input_fill(&s, KVG_TENSOR_Q, 2, q, NULL), 0);
+        for (int64_t h = 0; h < info.q_heads; h++) {
+            double max = -INFINITY, sum = 0, near = 0;
+            for (int64_t t = 0; t < info.tokens; t++) { /* the last query sees all */
+                p[t] = 0;
+                for (int64_t d = 0; d < info.head_dim; d++)
+                    p[t] += (double)bf16(q[((info.q_last - 1) * info.q_heads + h) * info.head_dim + d]) *
+                            bf16(k[t * row + h / group * info.head_dim + d]) / 8;
+                max = fmax(max, p[t]);
+            }
+            for (int64_t t = 0; t < info.tokens; t++)
+                sum += p[t] = exp(p[t] - max);
+            for (int64_t t = info.tokens - 64; t < info.tokens; t++)
+                near += p[t] / sum;
+            sink = fmax(sink, p[0] / sum);
+            local += near;
+            rows++;
+        }
+    }
+    assert_true(sink > 0.5);
+    assert_true(local / rows > 0.2); /* flat attention would give 64 / 4096 = 0.016 */
+    free(k);
+    free(q);
+    free(p);
+}
+
+/* Scales come from the set the mode names: absmax of English and of random ids differ, and English of another
+ * text stays within reach of the calibration's. */
+static void test_shipped_calibration(void **state)
+{
+    (void)state;
+    struct kvg_captured_info info;
+    shipped(&info);
+    for (int64_t l = 0; l < info.n_layers; l++) {
+        struct kvg_input_shape s = shipped_shape(&info, info.layers[l]);
+        for (int t = 0; t < 3; t++) {
+            float *text, *random, most = 0, most_random = 0;
+            int64_t n, n_random, heads = t ? info.kv_heads : info.q_heads;
+            assert_int_equal(kvg_input_absmax(&s, (enum kvg_tensor)t, KVG_SET_CALIBRATION, &text, &n, NULL),
+                             0);
+            assert_int_equal(
+                kvg_input_absmax(&s, (enum kvg_tensor)t, KVG_SET_RANDOM_TOKENS, &random, &n_random, NULL), 0);
+            assert_true(n >= 64 && n_random >= 64);
+            for (int64_t i = 0; i < n * heads; i++) {
+                assert_true(text[i] > 0 && isfinite(text[i]));
+                most = fmaxf(most, text[i]);
+            }
+            for (int64_t i = 0; i < n_random * heads; i++)
+                most_random = fmaxf(most_random, random[i]);
+            assert_true(most != most_random && most_random > 0 && isfinite(most_random));
+            free(text);
+            free(random);
+        }
+    }
+}
+
+static struct kvg_case shipped_case(void)
+{
+    struct kvg_case c;
+    memset(&c, 0, sizeof c);
+    strcpy(c.input, "smollm2");
+    c.phase = KVG_PHASE_DECODE;
+    c.path = KVG_PATH_FP8;
+    c.kv_cache_dtype = KVG_CACHE_FP8_E4M3;
+    c.scheme = KVG_PER_HEAD;
+    c.calibration = KVG_CALIBRATION_DATASET;
+    c.batch = 4;
+    c.q_len = 1;
+    c.context = 1024;
+    c.q_heads = 9;
+    c.kv_heads = 3;
+    c.head_dim = 64;
+    c.block_size = 16;
+    c.threads = 2;
+    return c;
+}
+
+static void test_shipped_prepared(void **state)
+{
+    (void)state;
+    struct kvg_case c = shipped_case();
+    struct kvg_prepared p;
+    struct kvg_error error = {0};
+    for (int lengths = 0; lengths < 2; lengths++) {
+        c.lengths = (enum kvg_lengths)lengths;
+        if (kvg_prepare(&c, NULL, &p, &error))
+            fail_msg("%s", error.text);
+        assert_true(p.k_saturated < 0.001 && p.v_saturated < 0.001);
+        size_t bytes = (size_t)p.cache_elements;
+        uint8_t *before = malloc(bytes);
+        memcpy(before, p.k_cache, bytes);
+        assert_int_equal(kvg_prepared_renew(&p, 5, &error), 0); /* another layer */
+        assert_memory_not_equal(p.k_cache, before, bytes);
+        assert_true(p.values.layer != 0 && p.c.layer == 0);
+        memcpy(before, p.k_cache, bytes);
+        assert_int_equal(kvg_prepared_renew(&p, 5, &error), 0); /* and yet another */
+        assert_memory_not_equal(p.k_cache, before, bytes);
+        assert_int_equal(kvg_prepared_check(&p, &error), 0);
+        free(before);
+        kvg_prepared_free(&p);
+    }
+    c.lengths = KVG_LENGTHS_UNIFORM;
+    c.batch = 5; /* 5 windows of 1024 in 4096 tokens */
+    assert_int_equal(kvg_prepare(&c, NULL, &p, &error), -1);
+    assert_int_equal(error.exit_code, KVG_EXIT_USAGE);
+    assert_non_null(strstr(error.text, "4096"));
+    c.batch = 1;
+    c.context = 8192;
+    assert_int_equal(kvg_prepare(&c, NULL, &p, &error), -1);
+    assert_non_null(strstr(error.text, "context 8192 is beyond the captured text of 4096 tokens"));
+    c.phase = KVG_PHASE_PREFILL;
+    c.context = c.q_len = 512;
+    assert_int_equal(kvg_prepare(&c, NULL, &p, &error), 0);
+    kvg_prepared_free(&p);
+}
+
+int main(void)
+{
+    H5dont_atexit(); /* as the reader does, which is not the first to call HDF5 here */
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_info),
+        cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_absmax),
+        cmocka_unit_test(test_missing_and_foreign_files),
+        cmocka_unit_test(test_truncated_files),
+        cmocka_unit_test(test_scribbled_files),
+        cmocka_unit_test(test_contradictions),
+        cmocka_unit_test(test_shipped_facts),
+        cmocka_unit_test(test_shipped_structure),
+        cmocka_unit_test(test_shipped_attention),
+        cmocka_unit_test(test_shipped_calibration),
+        cmocka_unit_test(test_shipped_prepared),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
