@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cuda.h: the CUDA kernels this library holds. Nothing here needs a GPU or a driver to be called: on a machine
- * without one every `supports` answers no and says why.
+ * cuda.h: the CUDA kernels this library holds. Nothing here needs a GPU or a driver to be called: on a
+ * machine without one every `supports` answers no and says why.
  */
 #ifndef KVG_CUDA_KERNELS_H
 #define KVG_CUDA_KERNELS_H
@@ -14,10 +14,10 @@ extern "C" {
 
 const struct kvg_kernel *const *kvg_cuda_kernels(int64_t *count);
 
-extern const struct kvg_kernel kvg_cuda_store;         /* "cuda/store": store and quantize_q */
-extern const struct kvg_kernel kvg_cuda_dequant_sm90;  /* "cuda/dequant_sm90" */
-extern const struct kvg_kernel kvg_cuda_fp8_sm90;      /* "cuda/fp8_sm90" */
-extern const struct kvg_kernel kvg_cuda_naive_f32;     /* "cuda/naive_f32" */
+extern const struct kvg_kernel kvg_cuda_store;        /* "cuda/store": store and quantize_q */
+extern const struct kvg_kernel kvg_cuda_dequant_sm90; /* "cuda/dequant_sm90" */
+extern const struct kvg_kernel kvg_cuda_fp8_sm90;     /* "cuda/fp8_sm90" */
+extern const struct kvg_kernel kvg_cuda_naive_f32;    /* "cuda/naive_f32" */
 
 /* For the kernels themselves. Properties of the current device, or -1 with the reason. */
 struct kvg_cuda_device {

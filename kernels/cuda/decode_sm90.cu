@@ -11,25 +11,29 @@
 #include <math.h>
 #include <stdio.h>
 
-static int here(struct kvg_cuda_device *d, char *why, size_t size) {
+static int here(struct kvg_cuda_device *d, char *why, size_t size)
+{
     if (kvg_cuda_device_here(d, why, size))
         return -1;
     if (d->major != 9 || d->minor != 0) {
-        snprintf(why, size, "compiled for compute capability 9.0 (sm_90a), this device has %d.%d", d->major, d->minor);
+        snprintf(why, size, "compiled for compute capability 9.0 (sm_90a), this device has %d.%d", d->major,
+                 d->minor);
         return -1;
     }
     return 0;
 }
 
 extern "C" int kvg_sm90_plan_here(const struct kvg_problem *p, const struct kvg_sm90_tuning *tuning,
-                                  struct kvg_sm90_plan *plan, char *why, size_t size) {
+                                  struct kvg_sm90_plan *plan, char *why, size_t size)
+{
     struct kvg_cuda_device d;
     if (here(&d, why, size))
         return -1;
     return kvg_sm90_make_plan(p, tuning, d.multiprocessors, d.smem_per_block, plan, why, size);
 }
 
-static int supports_shape(const struct kvg_problem *p, char *why, size_t size) {
+static int supports_shape(const struct kvg_problem *p, char *why, size_t size)
+{
     struct kvg_sm90_plan plan;
     if (p->phase != KVG_PHASE_DECODE && p->phase != KVG_PHASE_APPEND) {
         snprintf(why, size, "only phases decode and append (q_len up to 16)");
@@ -43,8 +47,10 @@ static int supports_shape(const struct kvg_problem *p, char *why, size_t size) {
         snprintf(why, size, "output must be bf16");
         return 0;
     }
-    if (p->head_dim != 64 && p->head_dim != 96 && p->head_dim != 128 && p->head_dim != 192 && p->head_dim != 256) {
-        snprintf(why, size, "head_dim %lld: this kernel takes 64, 96, 128, 192 and 256", (long long)p->head_dim);
+    if (p->head_dim != 64 && p->head_dim != 96 && p->head_dim != 128 && p->head_dim != 192 &&
+        p->head_dim != 256) {
+        snprintf(why, size, "head_dim %lld: this kernel takes 64, 96, 128, 192 and 256",
+                 (long long)p->head_dim);
         return 0;
     }
     if (p->kv_heads < 1 || p->q_heads % p->kv_heads) {
@@ -57,13 +63,15 @@ static int supports_shape(const struct kvg_problem *p, char *why, size_t size) {
         return 0;
     }
     if (p->max_seq_len > (int64_t)1 << 30 || p->window > (int64_t)1 << 30) {
-        snprintf(why, size, "max_seq_len %lld: this kernel counts keys in 31 bits", (long long)p->max_seq_len);
+        snprintf(why, size, "max_seq_len %lld: this kernel counts keys in 31 bits",
+                 (long long)p->max_seq_len);
         return 0;
     }
     return kvg_sm90_plan_here(p, NULL, &plan, why, size) == 0;
 }
 
-static int supports_dequant(const struct kvg_problem *p, char *why, size_t size) {
+static int supports_dequant(const struct kvg_problem *p, char *why, size_t size)
+{
     if (p->path != KVG_PATH_DEQUANT || p->q_dtype != KVG_BF16 ||
         (p->kv_dtype != KVG_BF16 && p->kv_dtype != KVG_E4M3 && p->kv_dtype != KVG_E5M2)) {
         snprintf(why, size, "only path dequant with bf16 Q and a bf16, e4m3 or e5m2 cache");
@@ -72,7 +80,8 @@ static int supports_dequant(const struct kvg_problem *p, char *why, size_t size)
     return supports_shape(p, why, size);
 }
 
-static int supports_fp8(const struct kvg_problem *p, char *why, size_t size) {
+static int supports_fp8(const struct kvg_problem *p, char *why, size_t size)
+{
     if (p->path != KVG_PATH_FP8 || p->q_dtype != KVG_E4M3 || p->kv_dtype != KVG_E4M3) {
         snprintf(why, size, "only path fp8, which is e4m3 throughout");
         return 0;
@@ -81,7 +90,8 @@ static int supports_fp8(const struct kvg_problem *p, char *why, size_t size) {
 }
 
 /* QK: one HMMA chain over head_dim, FP32. PV: each tile from zero, then one FP32 addition a tile. */
-static void arithmetic(const struct kvg_problem *p, int64_t seq_len, struct kvg_arithmetic *out) {
+static void arithmetic(const struct kvg_problem *p, int64_t seq_len, struct kvg_arithmetic *out)
+{
     struct kvg_sm90_plan plan;
     char why[160];
     memset(out, 0, sizeof *out);
@@ -103,35 +113,40 @@ static void arithmetic(const struct kvg_problem *p, int64_t seq_len, struct kvg_
     out->deterministic = 1;
 }
 
-static int64_t workspace_bytes(const struct kvg_problem *p) {
+static int64_t workspace_bytes(const struct kvg_problem *p)
+{
     struct kvg_sm90_plan plan;
     char why[160];
     return kvg_sm90_plan_here(p, NULL, &plan, why, sizeof why) ? 0 : plan.workspace_bytes;
 }
 
-/* [block][head][slot][bytes of a row] as a tensor map; rows are cut into 128-byte boxes, the last filled up with
- * zeros, so head_dims that are no multiple of 128 bytes need no other code. */
-static int make_map(PFN_cuTensorMapEncodeTiled_v12000 encode, const struct kvg_problem *p, const struct kvg_sm90_plan *plan,
-                    const struct kvg_pages *pages, int64_t num_blocks, CUtensorMap *map) {
+/* [block][head][slot][bytes of a row] as a tensor map; rows are cut into 128-byte boxes, the last filled up
+ * with zeros, so head_dims that are no multiple of 128 bytes need no other code. */
+static int make_map(PFN_cuTensorMapEncodeTiled_v12000 encode, const struct kvg_problem *p,
+                    const struct kvg_sm90_plan *plan, const struct kvg_pages *pages, int64_t num_blocks, int promotion, CUtensorMap *map)
+{
     const cuuint64_t es = p->kv_dtype == KVG_BF16 ? 2 : 1;
-    const cuuint64_t dim[4] = {(cuuint64_t)p->head_dim * es, (cuuint64_t)p->block_size, (cuuint64_t)p->kv_heads,
-                               (cuuint64_t)num_blocks};
+    const cuuint64_t dim[4] = {(cuuint64_t)p->head_dim * es, (cuuint64_t)p->block_size,
+                               (cuuint64_t)p->kv_heads, (cuuint64_t)num_blocks};
     const cuuint64_t stride[3] = {(cuuint64_t)pages->stride_slot * es, (cuuint64_t)pages->stride_head * es,
                                   (cuuint64_t)pages->stride_block * es};
     const cuuint32_t box[4] = {KVG_SM90_SEGMENT, (cuuint32_t)plan->box_tokens, (cuuint32_t)plan->heads, 1};
     const cuuint32_t one[4] = {1, 1, 1, 1};
     return encode(map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 4, pages->data, dim, stride, box, one,
-                  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS
+                  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                  promotion == 256 ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B : CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS
                ? 0
                : -1;
 }
 
-static int aligned(const void *p, int64_t bytes, int64_t stride_a, int64_t stride_b, int64_t es) {
+static int aligned(const void *p, int64_t bytes, int64_t stride_a, int64_t stride_b, int64_t es)
+{
     return (uintptr_t)p % bytes == 0 && stride_a * es % bytes == 0 && stride_b * es % bytes == 0;
 }
 
-static int fill(const struct kvg_attention_args *a, const struct kvg_sm90_plan *plan, struct kvg_sm90_params *x) {
+static int fill(const struct kvg_attention_args *a, const struct kvg_sm90_plan *plan, int promotion,
+                struct kvg_sm90_params *x)
+{
     const struct kvg_problem *p = a->problem;
     void *fn = NULL;
     cudaDriverEntryPointQueryResult found;
@@ -144,8 +159,8 @@ static int fill(const struct kvg_attention_args *a, const struct kvg_sm90_plan *
     if (!aligned(a->q, 16, a->q_stride_token, a->q_stride_head, q_es) ||
         !aligned(a->out, 8, a->out_stride_token, a->out_stride_head, 2))
         return KVG_EINVAL;
-    if (make_map(encode, p, plan, &a->k_cache, a->num_blocks, &x->k) ||
-        make_map(encode, p, plan, &a->v_cache, a->num_blocks, &x->v))
+    if (make_map(encode, p, plan, &a->k_cache, a->num_blocks, promotion, &x->k) ||
+        make_map(encode, p, plan, &a->v_cache, a->num_blocks, promotion, &x->v))
         return KVG_EINVAL;
     x->q = a->q;
     x->q_stride_token = a->q_stride_token;
@@ -166,6 +181,7 @@ static int fill(const struct kvg_attention_args *a, const struct kvg_sm90_plan *
     x->lse = a->lse;
     x->lse_stride_token = a->lse_stride_token;
     x->counter = (uint32_t *)((char *)a->workspace + kvg_sm90_ws_counter());
+    x->prefix_out = (int32_t *)((char *)a->workspace + kvg_sm90_ws_prefix());
     x->part_stats = (float2 *)((char *)a->workspace + kvg_sm90_ws_stats());
     x->part_out = (float *)((char *)a->workspace + kvg_sm90_ws_output(plan));
     x->batch = (int)p->batch;
@@ -182,30 +198,41 @@ static int fill(const struct kvg_attention_args *a, const struct kvg_sm90_plan *
     x->columns = plan->columns;
     x->box_tokens = plan->box_tokens;
     x->split_tokens = (int)plan->split_tokens;
-    x->units_per_seq = (int)plan->units_per_seq;
+    x->slab_tokens = (int)plan->slab_tokens;
+    x->slabs_per_seq = (int)plan->slabs_per_seq;
+    x->max_seq_len = p->max_seq_len;
+    x->rounds = plan->rounds;
+    x->chunks_per_round = (int)plan->chunks_per_round;
+    memcpy(x->round_start, plan->round_start, sizeof x->round_start);
+    memcpy(x->round_step, plan->round_step, sizeof x->round_step);
     x->head_blocks = (int)plan->head_blocks;
     x->stages = plan->stages;
     x->stage_bytes = (int)plan->stage_bytes;
     x->rectangular = plan->rectangular;
     x->dynamic = plan->dynamic;
-    x->direct = plan->direct;
     return 0;
 }
 
-static cudaError_t launch_merge(const struct kvg_sm90_params *x, int64_t rows, int offset, cudaStream_t stream) {
+static cudaError_t launch_merge(const struct kvg_sm90_params *x, const struct kvg_problem *p, int lanes,
+                                int offset, cudaStream_t stream)
+{
+    const int64_t tasks = p->batch * p->max_q_len * p->q_heads * (p->head_dim / KVG_MERGE_DIMS);
+    const int64_t blocks = (tasks * lanes + KVG_MERGE_THREADS - 1) / KVG_MERGE_THREADS;
     cudaLaunchConfig_t config = {};
     cudaLaunchAttribute attribute = {};
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;
-    config.gridDim = dim3((unsigned)rows);
-    config.blockDim = dim3(32 * KVG_MERGE_WARPS);
+    config.gridDim = dim3((unsigned)blocks);
+    config.blockDim = dim3(KVG_MERGE_THREADS);
     config.stream = stream;
     config.attrs = &attribute;
     config.numAttrs = 1;
-    return cudaLaunchKernelEx(&config, kvg_merge_splits, *x, offset);
+    return cudaLaunchKernelEx(&config, kvg_merge_segments, *x, offset, lanes);
 }
 
-extern "C" int kvg_sm90_attention(const struct kvg_attention_args *a, const struct kvg_sm90_tuning *tuning, int probe) {
+extern "C" int kvg_sm90_attention(const struct kvg_attention_args *a, const struct kvg_sm90_tuning *tuning,
+                                  int probe)
+{
     const struct kvg_problem *p = a->problem;
     struct kvg_sm90_plan plan;
     struct kvg_sm90_params x;
@@ -216,7 +243,7 @@ extern "C" int kvg_sm90_attention(const struct kvg_attention_args *a, const stru
     if (plan.workspace_bytes > a->workspace_bytes || (p->path == KVG_PATH_FP8 && !a->scales.q))
         return KVG_EINVAL;
     memset(&x, 0, sizeof x);
-    int rc = fill(a, &plan, &x);
+    int rc = fill(a, &plan, tuning ? tuning->promotion : 0, &x);
     if (rc)
         return rc;
     if (plan.dynamic && cudaMemsetAsync(x.counter, 0, 4, stream) != cudaSuccess)
@@ -232,16 +259,18 @@ extern "C" int kvg_sm90_attention(const struct kvg_attention_args *a, const stru
     else
         e = kvg_sm90_launch_e5m2(&x, plan.segments, probe, plan.blocks, plan.smem_bytes, stream);
     if (e == cudaSuccess && !plan.direct && !probe)
-        e = launch_merge(&x, p->batch * p->max_q_len * p->q_heads, fp8 ? 8 : p->kv_dtype == KVG_BF16 ? 0 : 14, stream);
+        e = launch_merge(&x, p, plan.merge_lanes, fp8 ? 8 : p->kv_dtype == KVG_BF16 ? 0 : 14, stream);
     return e == cudaSuccess ? KVG_OK : KVG_EDEVICE;
 }
 
-static int attention_dequant(const struct kvg_attention_args *a) {
+static int attention_dequant(const struct kvg_attention_args *a)
+{
     char why[160];
     return supports_dequant(a->problem, why, sizeof why) ? kvg_sm90_attention(a, NULL, 0) : KVG_EUNSUPPORTED;
 }
 
-static int attention_fp8(const struct kvg_attention_args *a) {
+static int attention_fp8(const struct kvg_attention_args *a)
+{
     char why[160];
     return supports_fp8(a->problem, why, sizeof why) ? kvg_sm90_attention(a, NULL, 0) : KVG_EUNSUPPORTED;
 }

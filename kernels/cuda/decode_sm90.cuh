@@ -2,16 +2,16 @@
  *
  * decode_sm90.cuh: paged decode attention for Hopper, one template for every cache dtype and both paths.
  *
- * The idea. Decode reads every K and V byte once and does little with it, so the kernel is a memory reader with
- * some arithmetic hidden under it. One warp asks for pages with bulk tensor copies into a ring of stages;
- * eight warps compute, each for one KV head.
+ * The idea. Decode reads every K and V byte once and does little with it, so the kernel is a memory reader
+ * with some arithmetic hidden under it. One warp asks for pages with bulk tensor copies into a ring of
+ * stages; eight warps compute, each for one KV head.
  *   - The products are turned round: S^T = K Q^T and O^T = V^T P^T, so keys and dims fill the 16 rows of the
  *     tensor instruction and the query heads of a group sit in its 8 columns. Nothing of K or V is padding.
- *   - The order of dims in K Q^T and of dims in O^T is free. It is chosen so that a lane reads 16 bytes of one
- *     row at a time, conflict-free under the 128-byte swizzle, and never shuffles K or V between lanes:
- *       K: lane (g, t) = (lane / 4, lane % 4) owns dims 32t .. 32t+31 (FP8) of keys g and g + 8;
- *       V: lane (g, t) owns dims 16g .. 16g+15 (FP8) of keys 2t, 2t+1, 2t+8, 2t+9; two byte permutes put the
- *          two keys of a dim side by side, which is the transpose that FP8 lacks on Hopper.
+ *   - The order of dims in K Q^T and of dims in O^T is free. It is chosen so that a lane reads 16 bytes of
+ * one row at a time, conflict-free under the 128-byte swizzle, and never shuffles K or V between lanes: K:
+ * lane (g, t) = (lane / 4, lane % 4) owns dims 32t .. 32t+31 (FP8) of keys g and g + 8; V: lane (g, t) owns
+ * dims 16g .. 16g+15 (FP8) of keys 2t, 2t+1, 2t+8, 2t+9; two byte permutes put the two keys of a dim side by
+ * side, which is the transpose that FP8 lacks on Hopper.
  *   - P crosses over with one movmatrix per 8 keys. The running max is only reduced when a vote says it grew.
  *   - Every tile's product starts at zero and is added to FP32 registers.
  *
@@ -44,16 +44,20 @@ struct kvg_sm90_params {
     float *part_out;    /* unnormalised, head_dim floats a row */
     uint32_t *counter;
     int batch, q_heads, group, head_dim, block_size, window, causal, max_q_len;
-    int heads, row_blocks, splits_per_block, columns, box_tokens, split_tokens, units_per_seq, head_blocks, stages;
-    int stage_bytes, rectangular, dynamic, direct;
+    int64_t max_seq_len;
+    int32_t *prefix_out; /* block 0 leaves the prefix sums here for the merge */
+    int heads, row_blocks, splits_per_block, columns, box_tokens, split_tokens, slab_tokens, slabs_per_seq,
+        head_blocks;
+    int stages, stage_bytes, rectangular, dynamic, rounds, chunks_per_round;
+    uint32_t round_start[KVG_SM90_MAX_ROUNDS],
+        round_step[KVG_SM90_MAX_ROUNDS]; /* shares of all slabs, 2^-32 */
 };
 
 enum { KVG_SM90_UNIT_RING = 8, KVG_SM90_MAX_STAGES = 16, KVG_SM90_THREADS = 32 * (KVG_SM90_WARPS + 4) };
 
-/* P is scaled by 2^offset before it is rounded: 8 is FlashAttention-3's rule for e4m3; 14 keeps f16 out of its
- * subnormals down to 2^-28 of the maximum. */
-template <int KV, int FP8>
-struct kvg_sm90_traits {
+/* P is scaled by 2^offset before it is rounded: 8 is FlashAttention-3's rule for e4m3; 14 keeps f16 out of
+ * its subnormals down to 2^-28 of the maximum. */
+template <int KV, int FP8> struct kvg_sm90_traits {
     static constexpr bool bf16 = KV == KVG_BF16;
     static constexpr int offset = FP8 ? 8 : bf16 ? 0 : 14;
     static constexpr int seg_dims = bf16 ? 64 : 128; /* dims in a 128-byte segment */
@@ -67,69 +71,135 @@ struct kvg_sm90_shared {
     int32_t unit[KVG_SM90_UNIT_RING];
 };
 
-/* The part of a sequence that a unit covers. */
-struct kvg_sm90_unit {
-    int b, head_block, index; /* index: counted from the sequence's first visible unit */
-    int len;                  /* keys of the sequence */
+/* What a block works on without a break: slabs [s0, s1) of one sequence, for one block of heads. */
+struct kvg_sm90_segment {
+    int b, head_block;
+    int slot;  /* of its partial result: chunk + sequence */
+    int whole; /* it covers all slabs of the sequence and writes the output itself */
+    int len;   /* keys of the sequence */
     int q_len;
     int first; /* first visible key of any query */
-    int start; /* first key of the unit */
+    int s0, s1;
 };
 
-KVG_DEV int kvg_first_visible(const kvg_sm90_params &p, int len, int q_len) {
+KVG_DEV int kvg_first_visible(const kvg_sm90_params &p, int len, int q_len)
+{
     const int last0 = p.causal ? len - q_len : len - 1;
-    return p.window > 0 ? max(0, last0 - p.window + 1) : 0;
+    return max(0, last0 - p.window + 1);
 }
 
-KVG_DEV int kvg_unit_count(const kvg_sm90_params &p, int len, int q_len) {
-    const int unit = p.split_tokens * p.splits_per_block;
-    return len <= 0 ? 0 : (len + unit - 1) / unit - kvg_first_visible(p, len, q_len) / unit;
+/* First visible slab of a sequence. A branch, so that without a window nothing waits for the length. */
+KVG_DEV int kvg_first_slab(const kvg_sm90_params &p, int len, int q_len)
+{
+    if (p.window > 0)
+        return kvg_first_visible(p, len, q_len) / p.slab_tokens;
+    return 0;
 }
 
-/* Where unit u lies. `prefix` counts units before each sequence (NULL: rectangular). */
-KVG_DEV kvg_sm90_unit kvg_locate(const kvg_sm90_params &p, const int32_t *prefix, int u) {
-    kvg_sm90_unit x;
-    x.head_block = u % p.head_blocks;
-    u /= p.head_blocks;
-    if (prefix) {
-        int lo = 0, hi = p.batch; /* prefix[lo] <= u < prefix[hi] */
-        while (hi - lo > 1) {
-            const int mid = (lo + hi) / 2;
-            if (prefix[mid] <= u)
-                lo = mid;
-            else
-                hi = mid;
-        }
-        x.b = lo;
-        x.index = u - prefix[lo];
-    } else {
-        x.b = u / p.units_per_seq;
-        x.index = u - x.b * p.units_per_seq;
+/* Slabs of a sequence in the list of all slabs. */
+KVG_DEV int kvg_slab_count(const kvg_sm90_params &p, int len, int q_len)
+{
+    return len <= 0 ? 0 : (len + p.slab_tokens - 1) / p.slab_tokens - kvg_first_slab(p, len, q_len);
+}
+
+/* First slab of chunk j, of n in all. Chunks get smaller from round to round. */
+KVG_DEV int kvg_chunk_begin(const kvg_sm90_params &p, int n, int j)
+{
+    const int r = j / p.chunks_per_round, i = j - r * p.chunks_per_round;
+    if (r >= p.rounds)
+        return n;
+    return (int)((uint64_t)n * (p.round_start[r] + (uint64_t)p.round_step[r] * i) >> 32);
+}
+
+/* The chunk that slab x is in. */
+KVG_DEV int kvg_chunk_of(const kvg_sm90_params &p, int n, int x)
+{
+    int lo = 0, hi = p.rounds * p.chunks_per_round;
+    while (hi - lo > 1) {
+        const int mid = (lo + hi) / 2;
+        if (kvg_chunk_begin(p, n, mid) <= x)
+            lo = mid;
+        else
+            hi = mid;
     }
-    x.len = p.seq_lens[x.b];
-    x.q_len = p.cu_q_lens[x.b + 1] - p.cu_q_lens[x.b];
-    x.first = kvg_first_visible(p, x.len, x.q_len);
-    const int unit = p.split_tokens * p.splits_per_block;
-    x.start = (x.first / unit + x.index) * unit;
-    return x;
+    return lo;
 }
 
-/* Tiles [begin, end) of the unit's splits that hold a visible key; all splits of a unit step together. */
-KVG_DEV void kvg_tile_range(const kvg_sm90_params &p, const kvg_sm90_unit &x, int tile, int &begin, int &end) {
-    const int n = min(p.split_tokens, x.len - x.start);
-    end = n <= 0 ? 0 : (n + tile - 1) / tile;
-    begin = p.splits_per_block == 1 ? min(end, max(0, x.first - x.start) / tile) : 0;
+/* Goes through the segments of work item u = (chunk, head block). `prefix` counts slabs before each sequence
+ * (NULL: every sequence has slabs_per_seq of them). */
+struct kvg_sm90_walk {
+    int pos, end, b, chunk, head_block;
+    KVG_MEMBER void open(const kvg_sm90_params &p, const int32_t *prefix, int u)
+    {
+        const int n = prefix ? prefix[p.batch] : p.batch * p.slabs_per_seq;
+        head_block = u % p.head_blocks;
+        chunk = u / p.head_blocks;
+        pos = kvg_chunk_begin(p, n, chunk);
+        end = kvg_chunk_begin(p, n, chunk + 1);
+        if (prefix) {
+            int lo = 0, hi = p.batch; /* prefix[lo] <= pos < prefix[hi] */
+            while (hi - lo > 1) {
+                const int mid = (lo + hi) / 2;
+                if (prefix[mid] <= pos)
+                    lo = mid;
+                else
+                    hi = mid;
+            }
+            b = lo;
+        } else {
+            b = pos / p.slabs_per_seq;
+        }
+    }
+    KVG_MEMBER bool next(const kvg_sm90_params &p, const int32_t *prefix, kvg_sm90_segment &x)
+    {
+        int from, to;
+        while (true) {
+            if (pos >= end)
+                return false;
+            from = prefix ? prefix[b] : b * p.slabs_per_seq;
+            to = prefix ? prefix[b + 1] : from + p.slabs_per_seq;
+            if (to > pos)
+                break;
+            b++;
+        }
+        const int stop = min(end, to);
+        x.b = b;
+        x.head_block = head_block;
+        x.slot = chunk + b;
+        x.whole = pos == from && stop == to;
+        x.len = p.seq_lens[b];
+        x.q_len = p.cu_q_lens[b + 1] - p.cu_q_lens[b];
+        const int skip = kvg_first_slab(p, x.len, x.q_len);
+        x.first = p.window > 0 ? kvg_first_visible(p, x.len, x.q_len) : 0;
+        x.s0 = skip + pos - from;
+        x.s1 = skip + stop - from;
+        pos = stop;
+        b++;
+        return true;
+    }
+};
+
+/* Steps of a segment: tiles_per_slab for each slab, all splits of a slab together. [begin, end) hold visible
+ * keys. */
+KVG_DEV void kvg_step_range(const kvg_sm90_params &p, const kvg_sm90_segment &x, int tile, int tiles_per_slab,
+                            int &begin, int &end)
+{
+    const int last = x.s1 - 1, keys = min(p.split_tokens, x.len - last * p.slab_tokens);
+    end = (last - x.s0) * tiles_per_slab + max(0, (keys + tile - 1) / tile);
+    begin =
+        p.splits_per_block == 1 && p.window > 0 ? min(end, max(0, x.first - x.s0 * p.slab_tokens) / tile) : 0;
 }
 
-/* Units before each sequence, by all threads of the block; prefix has batch + 1 entries. */
-static __device__ void kvg_prefix_units(const kvg_sm90_params &p, int32_t *prefix) {
+/* Slabs before each sequence, by all threads of the block; prefix has batch + 1 entries. */
+static __device__ void kvg_prefix_slabs(const kvg_sm90_params &p, int32_t *prefix)
+{
     __shared__ int32_t warp_sum[KVG_SM90_THREADS / 32];
     const int per = (p.batch + KVG_SM90_THREADS - 1) / KVG_SM90_THREADS;
     const int from = threadIdx.x * per;
     int sum = 0;
     for (int i = from; i < min(from + per, p.batch); i++) {
         prefix[i] = sum;
-        sum += kvg_unit_count(p, p.seq_lens[i], p.cu_q_lens[i + 1] - p.cu_q_lens[i]);
+        sum += kvg_slab_count(p, p.seq_lens[i], p.cu_q_lens[i + 1] - p.cu_q_lens[i]);
     }
     int incl = sum;
     for (int d = 1; d < 32; d *= 2) {
@@ -148,6 +218,9 @@ static __device__ void kvg_prefix_units(const kvg_sm90_params &p, int32_t *prefi
     if (threadIdx.x == KVG_SM90_THREADS - 1)
         prefix[p.batch] = before + sum;
     __syncthreads();
+    if (blockIdx.x == 0)
+        for (int i = threadIdx.x; i <= p.batch; i += KVG_SM90_THREADS)
+            p.prefix_out[i] = prefix[i];
 }
 
 /* ------------------------------------------------------------------ the reader */
@@ -155,7 +228,8 @@ static __device__ void kvg_prefix_units(const kvg_sm90_params &p, int32_t *prefi
 struct kvg_sm90_ring {
     int stage;
     uint32_t phase;
-    KVG_MEMBER void next(int stages) {
+    KVG_MEMBER void next(int stages)
+    {
         if (++stage == stages) {
             stage = 0;
             phase ^= 1;
@@ -163,12 +237,13 @@ struct kvg_sm90_ring {
     }
 };
 
-/* Lane i brings box i of a step: splits_per_block splits x tile / box_tokens boxes, at most 32. Lanes beyond that
- * look up the pages of later steps, so that one load of the block table serves 32 / boxes steps, and the
- * next load is always under way. */
+/* Lane i brings box i of a step: splits_per_block splits x tile / box_tokens boxes, at most 32. Lanes beyond
+ * that look up the pages of later steps, so that one load of the block table serves 32 / boxes steps, and the
+ * next load is always under way. The first load does not wait for the sequence's length. */
 template <int NSEG, int TILE>
-KVG_DEV void kvg_read_unit(const kvg_sm90_params &p, const kvg_sm90_unit &x, kvg_sm90_shared &sh, uint32_t stages,
-                           kvg_sm90_ring &ring, uint64_t policy) {
+KVG_DEV void kvg_read_segment(const kvg_sm90_params &p, const kvg_sm90_segment &x, kvg_sm90_shared &sh,
+                              uint32_t stages, kvg_sm90_ring &ring, uint64_t policy)
+{
     const int lane = threadIdx.x & 31;
     const int per_tile = TILE / p.box_tokens;
     const int boxes = p.splits_per_block * per_tile;
@@ -177,25 +252,34 @@ KVG_DEV void kvg_read_unit(const kvg_sm90_params &p, const kvg_sm90_unit &x, kvg
     const int split = box / per_tile, part = box % per_tile;
     const uint32_t box_bytes = (uint32_t)(NSEG * p.heads * p.box_tokens * KVG_SM90_SEGMENT);
     const uint32_t seg_bytes = (uint32_t)(p.heads * p.box_tokens * KVG_SM90_SEGMENT);
-    const int split_start = x.start + split * p.split_tokens;
-    const int split_end = min(split_start + p.split_tokens, x.len);
+    const int tiles_per_slab = (p.split_tokens + TILE - 1) / TILE, all_steps = (x.s1 - x.s0) * tiles_per_slab;
     const int32_t *table = p.block_table + x.b * p.block_table_stride;
-    int begin, end;
-    kvg_tile_range(p, x, TILE, begin, end);
 
-    const auto lookup = [&](int step, int &page, int &slot) {
-        const int token = split_start + (step + ahead) * TILE + part * p.box_tokens;
-        page = -1;
-        slot = token % p.block_size;
-        if (ahead < steps_a_load && step + ahead < end && token < split_end && token + p.box_tokens > x.first)
-            page = table[token / p.block_size];
+    struct page {
+        int index, slot, token, split_end;
     };
-    int page, slot, next_page = -1, next_slot = 0;
-    lookup(begin, page, slot);
-    for (int base = begin; base < end; base += steps_a_load) {
-        lookup(base + steps_a_load, next_page, next_slot);
+    const auto lookup = [&](int step) {
+        const int slab = step / tiles_per_slab, j = step - slab * tiles_per_slab;
+        const int start = (x.s0 + slab) * p.slab_tokens + split * p.split_tokens;
+        page g;
+        g.token = start + j * TILE + part * p.box_tokens;
+        g.split_end = start + p.split_tokens;
+        g.slot = g.token % p.block_size;
+        g.index = ahead < steps_a_load && step < all_steps && g.token < p.max_seq_len && g.token < g.split_end
+                      ? table[g.token / p.block_size]
+                      : -1;
+        return g;
+    };
+    page now = lookup(ahead);
+    int begin, end;
+    kvg_step_range(p, x, TILE, tiles_per_slab, begin, end);
+    for (int base = 0; base < end; base += steps_a_load) {
+        const page next = lookup(base + steps_a_load + ahead);
+        const bool wanted = now.index >= 0 && now.token < x.len && now.token + p.box_tokens > x.first;
         for (int s = 0; s < steps_a_load && base + s < end; s++) {
-            const bool mine = ahead == s && page >= 0;
+            if (base + s < begin)
+                continue;
+            const bool mine = ahead == s && wanted;
             const uint32_t bytes = __popc(__ballot_sync(~0u, mine)) * box_bytes;
 #pragma unroll
             for (int kv = 0; kv < 2; kv++) {
@@ -208,22 +292,22 @@ KVG_DEV void kvg_read_unit(const kvg_sm90_params &p, const kvg_sm90_unit &x, kvg
                     const uint32_t dst = stages + ring.stage * p.stage_bytes + box * box_bytes;
 #pragma unroll
                     for (int seg = 0; seg < NSEG; seg++)
-                        kvg_tma_box(dst + seg * seg_bytes, kv ? &p.v : &p.k, full, seg * KVG_SM90_SEGMENT, slot,
-                                    x.head_block * p.heads, page, policy);
+                        kvg_tma_box(dst + seg * seg_bytes, kv ? &p.v : &p.k, full, seg * KVG_SM90_SEGMENT,
+                                    now.slot, x.head_block * p.heads, now.index, policy);
                 }
                 __syncwarp();
                 ring.next(p.stages);
             }
         }
-        page = next_page;
-        slot = next_slot;
+        now = next;
     }
 }
 
 template <int NSEG, int TILE>
-KVG_DEV void kvg_reader(const kvg_sm90_params &p, kvg_sm90_shared &sh, uint32_t stages, const int32_t *prefix) {
+KVG_DEV void kvg_reader(const kvg_sm90_params &p, kvg_sm90_shared &sh, uint32_t stages, const int32_t *prefix)
+{
     const int lane = threadIdx.x & 31;
-    const int total = p.head_blocks * (prefix ? prefix[p.batch] : p.batch * p.units_per_seq);
+    const int total = p.head_blocks * p.rounds * p.chunks_per_round;
     const uint64_t policy = kvg_policy_stream();
     kvg_sm90_ring ring = {0, 0};
     int slot = 0;
@@ -244,26 +328,29 @@ KVG_DEV void kvg_reader(const kvg_sm90_params &p, kvg_sm90_shared &sh, uint32_t 
         }
         if (u >= total)
             return;
-        const kvg_sm90_unit x = kvg_locate(p, prefix, u);
-        kvg_read_unit<NSEG, TILE>(p, x, sh, stages, ring, policy);
+        kvg_sm90_walk walk;
+        kvg_sm90_segment x;
+        walk.open(p, prefix, u);
+        while (walk.next(p, prefix, x))
+            kvg_read_segment<NSEG, TILE>(p, x, sh, stages, ring, policy);
         u = __shfl_sync(~0u, next, 0);
     }
 }
 
 /* ------------------------------------------------------------------ the arithmetic warps */
 
-template <int KV, int FP8, int NSEG, int SUB>
-struct kvg_sm90_warp {
+template <int KV, int FP8, int NSEG, int SUB> struct kvg_sm90_warp {
     using T = kvg_sm90_traits<KV, FP8>;
     static constexpr int tile = 16 * SUB;
     uint32_t qf[NSEG][T::seg_mmas][2]; /* Q^T fragments */
     float o[NSEG][T::seg_mmas][4];     /* O^T: FP32 sums over the split so far */
-    float m[2], l[2];                  /* running max (log2 units) and this lane's share of the row sum, columns 2t, 2t+1 */
-    float scale[2];                    /* logit in log2 units = scale * (K Q^T); with a soft cap: logit / cap */
-    int last[2], first[2];             /* visible keys of the columns */
+    float m[2], l[2]; /* running max (log2 units) and this lane's share of the row sum, columns 2t, 2t+1 */
+    float scale[2];   /* logit in log2 units = scale * (K Q^T); with a soft cap: logit / cap */
+    int row0;        /* query row of column 0 */
 
     /* K, 16 rows: chunk 2t and 2t+1 of rows g and g + 8. */
-    KVG_MEMBER void qk(float (&s)[4], uint32_t row_lo, uint32_t row_hi, uint32_t col, int seg) {
+    KVG_MEMBER void qk(float (&s)[4], uint32_t row_lo, uint32_t row_hi, uint32_t col, int seg)
+    {
         const uint4 a = kvg_lds128(row_lo + col), b = kvg_lds128(row_hi + col);
         const uint4 c = kvg_lds128(row_lo + (col ^ 16)), d = kvg_lds128(row_hi + (col ^ 16));
         const uint32_t lo[8] = {a.x, a.y, a.z, a.w, c.x, c.y, c.z, c.w};
@@ -272,7 +359,8 @@ struct kvg_sm90_warp {
         for (int j = 0; j < T::seg_mmas; j++) {
             uint32_t a0, a1, a2, a3;
             if (T::bf16) {
-                a0 = lo[(2 * j) & 7], a1 = hi[(2 * j) & 7], a2 = lo[(2 * j + 1) & 7], a3 = hi[(2 * j + 1) & 7];
+                a0 = lo[(2 * j) & 7], a1 = hi[(2 * j) & 7], a2 = lo[(2 * j + 1) & 7],
+                a3 = hi[(2 * j + 1) & 7];
             } else if (KV == KVG_E4M3) {
                 kvg_unpack_e4m3(lo[j], a0, a2);
                 kvg_unpack_e4m3(hi[j], a1, a3);
@@ -286,9 +374,13 @@ struct kvg_sm90_warp {
 
     /* One word of V (two dims in bf16, four in FP8) of keys 2t, 2t+1 | 2t+8, 2t+9, times P. */
     template <bool FIRST>
-    KVG_MEMBER void pv_word(float (*acc)[4], uint32_t a, uint32_t b, uint32_t c, uint32_t d, const uint32_t (&pf)[2]) {
-        const uint32_t ab = __byte_perm(a, b, T::bf16 ? 0x5410 : 0x5140), cd = __byte_perm(c, d, T::bf16 ? 0x5410 : 0x5140);
-        const uint32_t ab1 = __byte_perm(a, b, T::bf16 ? 0x7632 : 0x7362), cd1 = __byte_perm(c, d, T::bf16 ? 0x7632 : 0x7362);
+    KVG_MEMBER void pv_word(float (*acc)[4], uint32_t a, uint32_t b, uint32_t c, uint32_t d,
+                            const uint32_t (&pf)[2])
+    {
+        const uint32_t ab = __byte_perm(a, b, T::bf16 ? 0x5410 : 0x5140),
+                       cd = __byte_perm(c, d, T::bf16 ? 0x5410 : 0x5140);
+        const uint32_t ab1 = __byte_perm(a, b, T::bf16 ? 0x7632 : 0x7362),
+                       cd1 = __byte_perm(c, d, T::bf16 ? 0x7632 : 0x7362);
         if (FIRST)
 #pragma unroll
             for (int i = 0; i < (T::bf16 ? 4 : 8); i++)
@@ -317,8 +409,9 @@ struct kvg_sm90_warp {
     }
 
     /* Logits to weights. key0: the key of row g of tile 0. */
-    KVG_MEMBER void softmax(const kvg_sm90_params &p, float (&s)[SUB][4], uint32_t (&pf)[SUB][2], int key0, int limit,
-                         bool masked) {
+    KVG_MEMBER void softmax(const kvg_sm90_params &p, const kvg_sm90_segment &x, float (&s)[SUB][4], uint32_t (&pf)[SUB][2], int key0,
+                            int limit, bool masked, bool fresh)
+    {
 #pragma unroll
         for (int i = 0; i < SUB; i++)
 #pragma unroll
@@ -333,6 +426,13 @@ struct kvg_sm90_warp {
                     s[i][c] = cap * tanhf(s[i][c]);
         }
         if (masked) {
+            int last[2], first[2]; /* visible keys of the columns */
+#pragma unroll
+            for (int c = 0; c < 2; c++) {
+                const int qi = (row0 + 2 * (threadIdx.x % 4) + c) / p.group;
+                last[c] = p.causal ? x.len - x.q_len + qi : x.len - 1;
+                first[c] = p.window > 0 ? last[c] - p.window + 1 : 0;
+            }
 #pragma unroll
             for (int i = 0; i < SUB; i++)
 #pragma unroll
@@ -348,8 +448,8 @@ struct kvg_sm90_warp {
             top[0] = fmaxf(top[0], fmaxf(s[i][0], s[i][2]));
             top[1] = fmaxf(top[1], fmaxf(s[i][1], s[i][3]));
         }
-        if (__any_sync(~0u, top[0] > m[0] || top[1] > m[1]))
-            raise(top);
+        if (fresh || __any_sync(~0u, top[0] > m[0] || top[1] > m[1]))
+            raise(top, fresh);
         float base[2];
 #pragma unroll
         for (int c = 0; c < 2; c++)
@@ -372,13 +472,16 @@ struct kvg_sm90_warp {
         }
     }
 
-    KVG_MEMBER void raise(float (&top)[2]) {
+    /* Move the max up to the tile's. At the first tile of a split it moves down as well, so that P is rounded
+     * relative to the max of its own split: the sums so far are scaled up instead (by 2^64 at most). */
+    KVG_MEMBER void raise(float (&top)[2], bool fresh)
+    {
 #pragma unroll
         for (int c = 0; c < 2; c++) {
             for (int d = 4; d < 32; d *= 2)
                 top[c] = fmaxf(top[c], __shfl_xor_sync(~0u, top[c], d));
             const float old = m[c];
-            m[c] = fmaxf(old, top[c]);
+            m[c] = fmaxf(fresh ? old - 64.f : old, top[c]);
             const float shrink = old == -INFINITY ? 0.f : kvg_exp2(old - m[c]);
             l[c] *= shrink;
 #pragma unroll
@@ -392,12 +495,15 @@ struct kvg_sm90_warp {
     }
 
     /* Q^T fragments of query row r (column g of the product) and what its logits are multiplied by. */
-    KVG_MEMBER void load_q(const kvg_sm90_params &p, const kvg_sm90_unit &x, int head, int row0) {
+    KVG_MEMBER void load_q(const kvg_sm90_params &p, const kvg_sm90_segment &x, int head, int first_row)
+    {
         const int lane = threadIdx.x & 31, g = lane / 4, t = lane % 4;
+        row0 = first_row;
         const int r = row0 + g;
         const bool valid = r < p.group * x.q_len;
         const int64_t token = p.cu_q_lens[x.b] + r / p.group;
-        const int64_t at = token * p.q_stride_token + (int64_t)(head * p.group + r % p.group) * p.q_stride_head;
+        const int64_t at =
+            token * p.q_stride_token + (int64_t)(head * p.group + r % p.group) * p.q_stride_head;
         float fit = 1.f; /* power of two by which Q was divided to fit f16 */
         if (T::bf16 || FP8) {
 #pragma unroll
@@ -417,7 +523,8 @@ struct kvg_sm90_warp {
                         qf[seg][j][0] = v[(2 * j) & 7], qf[seg][j][1] = v[(2 * j + 1) & 7];
             }
         } else {
-            /* bf16 to f16: exact after a shift of the exponent, down to 2^-28 of the row's largest element. */
+            /* bf16 to f16: exact after a shift of the exponent, down to 2^-28 of the row's largest element.
+             */
             uint32_t v[NSEG][16];
             uint32_t big = 0;
 #pragma unroll
@@ -428,7 +535,8 @@ struct kvg_sm90_warp {
                     uint4 w = {};
                     if (valid && dim < p.head_dim)
                         w = ((const uint4 *)((const uint16_t *)p.q + at + dim))[i];
-                    v[seg][4 * i] = w.x, v[seg][4 * i + 1] = w.y, v[seg][4 * i + 2] = w.z, v[seg][4 * i + 3] = w.w;
+                    v[seg][4 * i] = w.x, v[seg][4 * i + 1] = w.y, v[seg][4 * i + 2] = w.z,
+                               v[seg][4 * i + 3] = w.w;
                 }
 #pragma unroll
                 for (int i = 0; i < 16; i++)
@@ -448,8 +556,8 @@ struct kvg_sm90_warp {
 #pragma unroll
                     for (int h = 0; h < 2; h++) {
                         const uint32_t w = v[seg][2 * j + h];
-                        qf[seg][j & (T::seg_mmas - 1)][h] = kvg_pack_f16(__uint_as_float(w << 16) * up,
-                                                    __uint_as_float(w & 0xffff0000u) * up);
+                        qf[seg][j & (T::seg_mmas - 1)][h] = kvg_pack_f16(
+                            __uint_as_float(w << 16) * up, __uint_as_float(w & 0xffff0000u) * up);
                     }
         }
         float s = p.softmax_scale;
@@ -461,9 +569,6 @@ struct kvg_sm90_warp {
 #pragma unroll
         for (int c = 0; c < 2; c++) {
             scale[c] = s * __shfl_sync(~0u, fit, (2 * t + c) * 4);
-            const int qi = (row0 + 2 * t + c) / p.group;
-            last[c] = p.causal ? x.len - x.q_len + qi : x.len - 1;
-            first[c] = p.window > 0 ? last[c] - p.window + 1 : 0;
             m[c] = -INFINITY;
             l[c] = 0.f;
         }
@@ -477,8 +582,10 @@ struct kvg_sm90_warp {
     }
 
     /* Four consecutive dims of column 2t + c: float4 number i of this lane's share of a segment. */
-    KVG_MEMBER float4 quad(int seg, int i, int c) const {
-        return make_float4(o[seg][2 * i][c], o[seg][2 * i][c + 2], o[seg][2 * i + 1][c], o[seg][2 * i + 1][c + 2]);
+    KVG_MEMBER float4 quad(int seg, int i, int c) const
+    {
+        return make_float4(o[seg][2 * i][c], o[seg][2 * i][c + 2], o[seg][2 * i + 1][c],
+                           o[seg][2 * i + 1][c + 2]);
     }
 };
 

@@ -6,8 +6,9 @@
 #include "decode_sm90_kernel.cuh"
 #include "decode_sm90_launch.h"
 
-cudaError_t kvg_sm90_launch_e5m2(const struct kvg_sm90_params *p, int segments, int probe, int64_t blocks, int64_t smem,
-                              cudaStream_t stream) {
+cudaError_t kvg_sm90_launch_e5m2(const struct kvg_sm90_params *p, int segments, int probe, int64_t blocks,
+                                 int64_t smem, cudaStream_t stream)
+{
     switch (segments) {
     case 1:
         return probe ? kvg_sm90_launch_one<KVG_E5M2, 0, 1, 1>(*p, blocks, smem, stream)

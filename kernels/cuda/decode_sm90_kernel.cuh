@@ -8,37 +8,46 @@
 
 #include "decode_sm90.cuh"
 
-KVG_DEV uint16_t kvg_bf16_bits(float x) { return (uint16_t)kvg_pack_bf16(x, 0.f); }
+KVG_DEV uint16_t kvg_bf16_bits(float x)
+{
+    return (uint16_t)kvg_pack_bf16(x, 0.f);
+}
 
-/* Row of the partial results: (unit of the sequence, query token, query head). */
-KVG_DEV int64_t kvg_partial_row(const kvg_sm90_params &p, int b, int index, int qi, int head) {
-    return (((int64_t)b * p.units_per_seq + index) * p.max_q_len + qi) * p.q_heads + head;
+/* Row of the partial results: (segment, query token, query head). */
+KVG_DEV int64_t kvg_partial_row(const kvg_sm90_params &p, int slot, int qi, int head)
+{
+    return ((int64_t)slot * p.max_q_len + qi) * p.q_heads + head;
 }
 
 /* lse in natural units from the max (log2) and the row sum, which carries 2^offset. */
-KVG_DEV float kvg_lse(float m, float l, int offset) {
+KVG_DEV float kvg_lse(float m, float l, int offset)
+{
     return l > 0.f ? 0.69314718055994531f * (m - (float)offset + log2f(l)) : -INFINITY;
 }
 
-/* Where a query row's result goes: the output if one unit covers the sequence, else the partial results. */
+/* Where a query row's result goes: the output if one segment covers the sequence, else the partial results.
+ */
 struct kvg_sm90_sink {
     float *part;   /* head_dim floats, or NULL */
     uint16_t *out; /* head_dim bf16, or NULL */
     float factor;  /* out = factor * o */
 };
 
-KVG_DEV kvg_sm90_sink kvg_open_sink(const kvg_sm90_params &p, const kvg_sm90_unit &x, int kv_head, int row, float m,
-                                    float l, int offset, bool write_stats) {
+KVG_DEV kvg_sm90_sink kvg_open_sink(const kvg_sm90_params &p, const kvg_sm90_segment &x, int kv_head, int row,
+                                    float m, float l, int offset, bool write_stats)
+{
     const int qi = row / p.group, head = kv_head * p.group + row % p.group;
     kvg_sm90_sink sink = {NULL, NULL, 0.f};
-    if (p.direct) {
+    if (x.whole) {
         const int64_t token = p.cu_q_lens[x.b] + qi;
         sink.out = p.out + token * p.out_stride_token + head * p.out_stride_head;
-        sink.factor = l > 0.f ? (p.v_scale ? p.v_scale[kv_head * p.scale_stride] : 1.f) / l : l == 0.f ? 0.f : l;
+        sink.factor = l > 0.f    ? (p.v_scale ? p.v_scale[kv_head * p.scale_stride] : 1.f) / l
+                      : l == 0.f ? 0.f
+                                 : l;
         if (write_stats && p.lse)
             p.lse[token * p.lse_stride_token + head] = l == l ? kvg_lse(m, l, offset) : l;
     } else {
-        const int64_t at = kvg_partial_row(p, x.b, x.index, qi, head);
+        const int64_t at = kvg_partial_row(p, x.slot, qi, head);
         sink.part = p.part_out + at * p.head_dim;
         if (write_stats)
             p.part_stats[at] = make_float2(m, l);
@@ -46,7 +55,8 @@ KVG_DEV kvg_sm90_sink kvg_open_sink(const kvg_sm90_params &p, const kvg_sm90_uni
     return sink;
 }
 
-KVG_DEV void kvg_store_quad(const kvg_sm90_sink &sink, int dim, float4 v) {
+KVG_DEV void kvg_store_quad(const kvg_sm90_sink &sink, int dim, float4 v)
+{
     if (sink.part) {
         *(float4 *)(sink.part + dim) = v;
     } else {
@@ -60,7 +70,9 @@ KVG_DEV void kvg_store_quad(const kvg_sm90_sink &sink, int dim, float4 v) {
 
 /* One column per step of c; every lane holds quads of columns 2t and 2t + 1. */
 template <typename W, int NSEG>
-KVG_DEV void kvg_finish_single(const kvg_sm90_params &p, const kvg_sm90_unit &x, const W &w, int kv_head, int row0) {
+KVG_DEV void kvg_finish_single(const kvg_sm90_params &p, const kvg_sm90_segment &x, const W &w, int kv_head,
+                               int row0)
+{
     const int lane = threadIdx.x & 31, g = lane / 4, t = lane % 4;
     constexpr int quads = W::T::seg_mmas / 2, own = 4 * quads;
 #pragma unroll
@@ -82,8 +94,9 @@ KVG_DEV void kvg_finish_single(const kvg_sm90_params &p, const kvg_sm90_unit &x,
 
 /* Add up the splits of a block through shared memory. Scratch row: (split, head and row block, column). */
 template <typename W, int NSEG>
-KVG_DEV void kvg_finish_splits(const kvg_sm90_params &p, const kvg_sm90_unit &x, const W &w, float *scratch, int split,
-                               int head_row) {
+KVG_DEV void kvg_finish_splits(const kvg_sm90_params &p, const kvg_sm90_segment &x, const W &w,
+                               float *scratch, int split, int head_row)
+{
     const int lane = threadIdx.x & 31, g = lane / 4, t = lane % 4;
     constexpr int quads = W::T::seg_mmas / 2, own = 4 * quads;
     const int lanes_wide = p.heads * p.row_blocks, pitch = p.head_dim, rows = KVG_SM90_WARPS * p.columns;
@@ -126,21 +139,23 @@ KVG_DEV void kvg_finish_splits(const kvg_sm90_params &p, const kvg_sm90_unit &x,
             l += f * st.y;
             sum.x += f * v.x, sum.y += f * v.y, sum.z += f * v.z, sum.w += f * v.w;
         }
-        const kvg_sm90_sink sink =
-            kvg_open_sink(p, x, x.head_block * p.heads + hr / p.row_blocks, row, m, l, W::T::offset, dim == 0);
+        const kvg_sm90_sink sink = kvg_open_sink(p, x, x.head_block * p.heads + hr / p.row_blocks, row, m, l,
+                                                 W::T::offset, dim == 0);
         kvg_store_quad(sink, dim, sum);
     }
 }
 
 /* Words of keys at or beyond the end, and of slots never brought in, must not meet a zero weight: 0 * NaN. */
-KVG_DEV uint4 kvg_keep(uint4 v, bool keep) {
+KVG_DEV uint4 kvg_keep(uint4 v, bool keep)
+{
     v.x = keep ? v.x : 0, v.y = keep ? v.y : 0, v.z = keep ? v.z : 0, v.w = keep ? v.w : 0;
     return v;
 }
 
 template <int KV, int FP8, int NSEG, int SUB, int PROBE>
-KVG_DEV void kvg_arithmetic_warp(const kvg_sm90_params &p, kvg_sm90_shared &sh, uint32_t stages, const int32_t *prefix,
-                                 float *scratch) {
+KVG_DEV void kvg_arithmetic_warp(const kvg_sm90_params &p, kvg_sm90_shared &sh, uint32_t stages,
+                                 const int32_t *prefix, float *scratch)
+{
     using W = kvg_sm90_warp<KV, FP8, NSEG, SUB>;
     const int lane = threadIdx.x & 31, g = lane / 4, t = lane % 4, warp = threadIdx.x / 32;
     const int head_row = warp % (p.heads * p.row_blocks), split = warp / (p.heads * p.row_blocks);
@@ -157,6 +172,7 @@ KVG_DEV void kvg_arithmetic_warp(const kvg_sm90_params &p, kvg_sm90_shared &sh, 
     const uint32_t v_even = 2 * t * KVG_SM90_SEGMENT + (g ^ (2 * t)) * 16;
     const uint32_t v_odd = (2 * t + 1) * KVG_SM90_SEGMENT + (g ^ (2 * t + 1)) * 16;
 
+    const int tiles_per_slab = (p.split_tokens + W::tile - 1) / W::tile;
     W w;
     kvg_sm90_ring ring = {0, 0};
     int slot = 0;
@@ -173,104 +189,127 @@ KVG_DEV void kvg_arithmetic_warp(const kvg_sm90_params &p, kvg_sm90_shared &sh, 
         }
         if (u < 0)
             return;
-        const kvg_sm90_unit x = kvg_locate(p, prefix, u);
-        const int kv_head = x.head_block * p.heads + local_head;
-        w.load_q(p, x, kv_head, row0);
-        const int start = x.start + split * p.split_tokens;
-        const int limit = min(start + p.split_tokens, x.len);
-        const int open = p.causal ? min(limit, x.len - x.q_len + 1) : limit; /* keys below are seen by all rows */
-        const int shut = p.window > 0 ? x.len - p.window : 0;                /* keys below are not */
-        int begin, end;
-        kvg_tile_range(p, x, W::tile, begin, end);
-        for (int j = begin; j < end; j++) {
-            const int key0 = start + j * W::tile;
-            const bool work = key0 < limit && key0 + W::tile > x.first;
-            const bool masked = key0 + W::tile > open || key0 < shut;
-            uint32_t pf[SUB][2];
-            {
+        kvg_sm90_walk walk;
+        kvg_sm90_segment x;
+        walk.open(p, prefix, u);
+        while (walk.next(p, prefix, x)) {
+            const int kv_head = x.head_block * p.heads + local_head;
+            w.load_q(p, x, kv_head, row0);
+            const int open = p.causal ? x.len - x.q_len + 1 : x.len; /* keys below are seen by all rows */
+            const int shut = p.window > 0 ? x.len - p.window : 0;    /* keys below are not */
+            int step, end;
+            kvg_step_range(p, x, W::tile, tiles_per_slab, step, end);
+            int start = x.s0 * p.slab_tokens + split * p.split_tokens, j = step;
+            bool fresh = true;
+            for (; step < end; step++, j++) {
+                if (j == tiles_per_slab) {
+                    j = 0;
+                    start += p.slab_tokens;
+                    fresh = true;
+                }
+                const int limit = min(start + p.split_tokens, x.len);
+                const int key0 = start + j * W::tile;
+                const bool work = key0 < limit && key0 + W::tile > x.first;
+                const bool masked = key0 + W::tile > min(limit, open) || key0 < shut;
+                uint32_t pf[SUB][2];
+                {
+                    kvg_bar_wait(kvg_smem(&sh.full[ring.stage]), ring.phase);
+                    const uint32_t base = stages + ring.stage * p.stage_bytes;
+                    float s[SUB][4] = {};
+                    if (work && !PROBE) {
+#pragma unroll
+                        for (int seg = 0; seg < NSEG; seg++)
+#pragma unroll
+                            for (int i = 0; i < SUB; i++)
+                                w.qk(s[i], base + seg * seg_bytes + group_at[2 * i],
+                                     base + seg * seg_bytes + group_at[2 * i + 1], k_col, seg);
+                    }
+                    __syncwarp();
+                    if (lane == 0)
+                        kvg_bar_arrive(kvg_smem(&sh.empty[ring.stage]));
+                    ring.next(p.stages);
+                    if (work && !PROBE) {
+                        w.softmax(p, x, s, pf, key0 + g, limit, masked, fresh);
+                        fresh = false;
+                    }
+                }
                 kvg_bar_wait(kvg_smem(&sh.full[ring.stage]), ring.phase);
-                const uint32_t base = stages + ring.stage * p.stage_bytes;
-                float s[SUB][4] = {};
                 if (work && !PROBE) {
+                    const uint32_t base = stages + ring.stage * p.stage_bytes;
 #pragma unroll
-                    for (int seg = 0; seg < NSEG; seg++)
+                    for (int seg = 0; seg < NSEG; seg++) {
+                        uint4 v[SUB][4];
 #pragma unroll
-                        for (int i = 0; i < SUB; i++)
-                            w.qk(s[i], base + seg * seg_bytes + group_at[2 * i],
-                                 base + seg * seg_bytes + group_at[2 * i + 1], k_col, seg);
+                        for (int i = 0; i < SUB; i++) {
+                            const uint32_t lo = base + seg * seg_bytes + group_at[2 * i];
+                            const uint32_t hi = base + seg * seg_bytes + group_at[2 * i + 1];
+                            v[i][0] = kvg_lds128(lo + v_even), v[i][1] = kvg_lds128(lo + v_odd);
+                            v[i][2] = kvg_lds128(hi + v_even), v[i][3] = kvg_lds128(hi + v_odd);
+                        }
+                        if (masked) {
+#pragma unroll
+                            for (int i = 0; i < SUB; i++)
+#pragma unroll
+                                for (int r = 0; r < 4; r++) {
+                                    const int key = key0 + 16 * i + 8 * (r / 2) + 2 * t + (r & 1);
+                                    v[i][r] = kvg_keep(v[i][r], key < limit && key >= x.first);
+                                }
+                        }
+                        constexpr int per_word = W::T::bf16 ? 1 : 2;
+#define KVG_PV_WORD(N, F)                                                                                    \
+    {                                                                                                        \
+        float acc[per_word][4];                                                                              \
+        w.template pv_word<true>(acc, v[0][0].F, v[0][1].F, v[0][2].F, v[0][3].F, pf[0]);                    \
+        if (SUB > 1)                                                                                         \
+            w.template pv_word<false>(acc, v[SUB - 1][0].F, v[SUB - 1][1].F, v[SUB - 1][2].F,                \
+                                      v[SUB - 1][3].F, pf[SUB - 1]);                                         \
+        _Pragma("unroll") for (int a = 0; a < per_word; a++) _Pragma("unroll") for (int c = 0; c < 4; c++)   \
+            w.o[seg][per_word * N + a][c] += acc[a][c];                                                      \
+    }
+                        KVG_PV_WORD(0, x)
+                        KVG_PV_WORD(1, y)
+                        KVG_PV_WORD(2, z)
+                        KVG_PV_WORD(3, w)
+#undef KVG_PV_WORD
+                    }
                 }
                 __syncwarp();
                 if (lane == 0)
                     kvg_bar_arrive(kvg_smem(&sh.empty[ring.stage]));
                 ring.next(p.stages);
-                if (work && !PROBE)
-                    w.softmax(p, s, pf, key0 + g, limit, masked);
             }
-            kvg_bar_wait(kvg_smem(&sh.full[ring.stage]), ring.phase);
-            if (work && !PROBE) {
-                const uint32_t base = stages + ring.stage * p.stage_bytes;
+            if constexpr (!PROBE) {
 #pragma unroll
-                for (int seg = 0; seg < NSEG; seg++) {
-                    uint4 v[SUB][4];
-#pragma unroll
-                    for (int i = 0; i < SUB; i++) {
-                        const uint32_t lo = base + seg * seg_bytes + group_at[2 * i];
-                        const uint32_t hi = base + seg * seg_bytes + group_at[2 * i + 1];
-                        v[i][0] = kvg_lds128(lo + v_even), v[i][1] = kvg_lds128(lo + v_odd);
-                        v[i][2] = kvg_lds128(hi + v_even), v[i][3] = kvg_lds128(hi + v_odd);
-                    }
-                    if (masked) {
-#pragma unroll
-                        for (int i = 0; i < SUB; i++)
-#pragma unroll
-                            for (int r = 0; r < 4; r++) {
-                                const int key = key0 + 16 * i + 8 * (r / 2) + 2 * t + (r & 1);
-                                v[i][r] = kvg_keep(v[i][r], key < limit && key >= x.first);
-                            }
-                    }
-                    constexpr int per_word = W::T::bf16 ? 1 : 2;
-#define KVG_PV_WORD(N, F)                                                                                              \
-    {                                                                                                                  \
-        float acc[per_word][4];                                                                                        \
-        w.template pv_word<true>(acc, v[0][0].F, v[0][1].F, v[0][2].F, v[0][3].F, pf[0]);                              \
-        if (SUB > 1)                                                                                                   \
-            w.template pv_word<false>(acc, v[SUB - 1][0].F, v[SUB - 1][1].F, v[SUB - 1][2].F, v[SUB - 1][3].F,         \
-                                      pf[SUB - 1]);                                                                    \
-        _Pragma("unroll") for (int a = 0; a < per_word; a++) _Pragma("unroll") for (int c = 0; c < 4; c++)             \
-            w.o[seg][per_word * N + a][c] += acc[a][c];                                                                \
-    }
-                    KVG_PV_WORD(0, x)
-                    KVG_PV_WORD(1, y)
-                    KVG_PV_WORD(2, z)
-                    KVG_PV_WORD(3, w)
-#undef KVG_PV_WORD
-                }
+                for (int c = 0; c < 2; c++)
+                    for (int d = 4; d < 32; d *= 2)
+                        w.l[c] += __shfl_xor_sync(~0u, w.l[c], d);
+                if (p.splits_per_block > 1)
+                    kvg_finish_splits<W, NSEG>(p, x, w, scratch, split, head_row);
+                else
+                    kvg_finish_single<W, NSEG>(p, x, w, kv_head, row0);
             }
-            __syncwarp();
-            if (lane == 0)
-                kvg_bar_arrive(kvg_smem(&sh.empty[ring.stage]));
-            ring.next(p.stages);
-        }
-        if constexpr (!PROBE) {
-#pragma unroll
-            for (int c = 0; c < 2; c++)
-                for (int d = 4; d < 32; d *= 2)
-                    w.l[c] += __shfl_xor_sync(~0u, w.l[c], d);
-            if (p.splits_per_block > 1)
-                kvg_finish_splits<W, NSEG>(p, x, w, scratch, split, head_row);
-            else
-                kvg_finish_single<W, NSEG>(p, x, w, kv_head, row0);
         }
     }
 }
 
+/* Registers at launch. Where 32 accumulators do, 136 leave room on the multiprocessor for a block of the merge, which
+ * then waits at the door instead of being launched at the end. */
+template <int KV, int NSEG>
+struct kvg_sm90_registers {
+    static constexpr bool small = KV == KVG_BF16 ? NSEG <= 2 : NSEG == 1;
+    static constexpr int at_launch = small ? 136 : 168, reader = small ? 72 : 88, arithmetic = small ? 168 : 208;
+};
+
 template <int KV, int FP8, int NSEG, int SUB, int PROBE>
-__global__ void __launch_bounds__(KVG_SM90_THREADS, 1) kvg_decode_sm90(const __grid_constant__ kvg_sm90_params p) {
+__global__ void __maxnreg__((kvg_sm90_registers<KV, NSEG>::at_launch))
+    kvg_decode_sm90(const __grid_constant__ kvg_sm90_params p)
+{
     extern __shared__ uint8_t raw[];
     uint8_t *const base = raw + (1024 - (kvg_smem(raw) & 1023)) % 1024;
     kvg_sm90_shared &sh = *(kvg_sm90_shared *)(base + (int64_t)p.stages * p.stage_bytes);
     int32_t *prefix = p.rectangular ? NULL : (int32_t *)(&sh + 1);
-    float *scratch = (float *)((uint8_t *)(&sh + 1) + (p.rectangular ? 0 : (4 * (p.batch + 1) + 15) / 16 * 16));
+    float *scratch =
+        (float *)((uint8_t *)(&sh + 1) + (p.rectangular ? 0 : (4 * (p.batch + 1) + 15) / 16 * 16));
 
     if (threadIdx.x == 0) {
         kvg_tma_prefetch(&p.k);
@@ -287,23 +326,26 @@ __global__ void __launch_bounds__(KVG_SM90_THREADS, 1) kvg_decode_sm90(const __g
     }
     kvg_launch_dependents();
     if (prefix)
-        kvg_prefix_units(p, prefix);
+        kvg_prefix_slabs(p, prefix);
     __syncthreads();
     /* Registers move between groups of 4 warps only, so the reader brings three idle warps along. */
     if (threadIdx.x / 32 >= KVG_SM90_WARPS) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 88;");
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kvg_sm90_registers<KV, NSEG>::reader));
         if (threadIdx.x / 32 == KVG_SM90_WARPS)
             kvg_reader<NSEG, 16 * SUB>(p, sh, kvg_smem(base), prefix);
     } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 208;");
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kvg_sm90_registers<KV, NSEG>::arithmetic));
         kvg_arithmetic_warp<KV, FP8, NSEG, SUB, PROBE>(p, sh, kvg_smem(base), prefix, scratch);
     }
 }
 
 /* Launch for one cache dtype and path. */
 template <int KV, int FP8, int NSEG, int PROBE>
-static cudaError_t kvg_sm90_launch_one(const kvg_sm90_params &p, int64_t blocks, int64_t smem, cudaStream_t stream) {
-    const auto kernel = kvg_decode_sm90<KV, FP8, NSEG, NSEG == 1 ? 2 : 1, PROBE>; /* 32 keys a tile, or 16 */
+static cudaError_t kvg_sm90_launch_one(const kvg_sm90_params &p, int64_t blocks, int64_t smem,
+                                       cudaStream_t stream)
+{
+    const auto kernel = kvg_decode_sm90 < KV, FP8, NSEG, NSEG == 1 ? 2 : 1,
+               PROBE > ; /* 32 keys a tile, or 16 */
     cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
     if (e != cudaSuccess)
         return e;
@@ -311,65 +353,98 @@ static cudaError_t kvg_sm90_launch_one(const kvg_sm90_params &p, int64_t blocks,
     return cudaGetLastError();
 }
 
-enum { KVG_MERGE_WARPS = 8 };
+enum { KVG_MERGE_THREADS = 256, KVG_MERGE_DIMS = 32 };
 
-/* One block per (sequence, query token, query head): out = v_scale * sum_i 2^(m_i - M) o_i / sum_i 2^(m_i - M) l_i.
- * Splits without a visible key have m = -inf and are passed over; no split at all gives 0 and -inf. */
-static __global__ void __launch_bounds__(32 * KVG_MERGE_WARPS) kvg_merge_splits(const __grid_constant__ kvg_sm90_params p,
-                                                                           int offset) {
-    __shared__ float sum_o[KVG_MERGE_WARPS][256 + 4];
-    __shared__ float sum_l[KVG_MERGE_WARPS];
-    const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
-    const int head = blockIdx.x % p.q_heads, r = blockIdx.x / p.q_heads;
-    const int qi = r % p.max_q_len, b = r / p.max_q_len;
-    const int len = p.seq_lens[b], q_len = p.cu_q_lens[b + 1] - p.cu_q_lens[b];
-    const int units = kvg_unit_count(p, len, q_len);
+/* Adds up the segments of a sequence: out = v_scale * sum_i 2^(m_i - M) o_i / sum_i 2^(m_i - M) l_i. A task
+ * is one query row and 32 of its dims; `lanes` lanes work on it, 8 to a segment, so that with few segments
+ * every load goes out at once. Segments without a visible key have l = 0; no segment at all gives 0 and -inf;
+ * a sequence that one segment covers has been written already. */
+static __global__ void __launch_bounds__(KVG_MERGE_THREADS, 5)
+    kvg_merge_segments(const __grid_constant__ kvg_sm90_params p, int offset, int lanes)
+{
+    __shared__ float4 sum_o[KVG_MERGE_THREADS / 32][8];
+    __shared__ float sum_m[KVG_MERGE_THREADS / 32], sum_l[KVG_MERGE_THREADS / 32];
+    const int slices = p.head_dim / KVG_MERGE_DIMS;
+    const int64_t task = ((int64_t)blockIdx.x * KVG_MERGE_THREADS + threadIdx.x) / lanes;
+    const int in_task = threadIdx.x % lanes, vec = in_task % 8;
+    const int slice = (int)(task % slices), head = (int)(task / slices % p.q_heads);
+    const int64_t r = task / slices / p.q_heads;
+    const int qi = (int)(r % p.max_q_len), b = (int)(r / p.max_q_len);
+    const bool real = b < p.batch;
+    const int q0 = real ? p.cu_q_lens[b] : 0;
+    const bool row = real && qi < p.cu_q_lens[b + 1] - q0;
+    int from = 0, to = 0, all = 0, j0 = 0, j1 = 0;
+    if (p.rectangular) {
+        from = b * p.slabs_per_seq, to = from + p.slabs_per_seq, all = p.batch * p.slabs_per_seq;
+        j0 = kvg_chunk_of(p, all, from), j1 = kvg_chunk_of(p, all, to - 1);
+    }
+    const float v_scale = p.v_scale && real ? p.v_scale[head / p.group * p.scale_stride] : 1.f;
     kvg_wait_for_primary();
-    if (qi >= q_len)
-        return;
-    const int64_t step = (int64_t)p.max_q_len * p.q_heads, at0 = kvg_partial_row(p, b, 0, qi, head);
-    float m = -INFINITY;
-    for (int i = lane; i < units; i += 32)
-        m = fmaxf(m, p.part_stats[at0 + i * step].x);
-    for (int d = 1; d < 32; d *= 2)
-        m = fmaxf(m, __shfl_xor_sync(~0u, m, d));
-    float l = 0.f;
-    float4 o[2] = {};
-    const bool wide = 4 * (lane + 32) < p.head_dim, any = 4 * lane < p.head_dim;
+    if (!p.rectangular && real) {
+        from = p.prefix_out[b], to = p.prefix_out[b + 1], all = p.prefix_out[p.batch];
+        if (to > from)
+            j0 = kvg_chunk_of(p, all, from), j1 = kvg_chunk_of(p, all, to - 1);
+    }
+    const bool split = row && j1 > j0, empty = row && from == to;
+    float m = -INFINITY, l = 0.f;
+    float4 o = make_float4(0.f, 0.f, 0.f, 0.f);
+    if (split) {
+        const int64_t pitch = (int64_t)p.max_q_len * p.q_heads, at0 = kvg_partial_row(p, b, qi, head);
 #pragma unroll 4
-    for (int i = warp; i < units; i += KVG_MERGE_WARPS) {
-        const float2 st = p.part_stats[at0 + i * step];
-        const float *src = p.part_out + (at0 + i * step) * p.head_dim;
-        const bool live = st.y != 0.f; /* NaN counts */
-        const float f = live ? kvg_exp2(st.x - m) : 0.f;
-        l += live ? f * st.y : 0.f;
-#pragma unroll
-        for (int h = 0; h < 2; h++)
-            if (live && (h ? wide : any)) {
-                const float4 v = *(const float4 *)(src + 4 * (lane + 32 * h));
-                o[h].x += f * v.x, o[h].y += f * v.y, o[h].z += f * v.z, o[h].w += f * v.w;
-            }
+        for (int j = j0 + in_task / 8; j <= j1; j += lanes / 8) {
+            const int64_t at = at0 + j * pitch;
+            if (kvg_chunk_begin(p, all, j) == kvg_chunk_begin(p, all, j + 1))
+                continue; /* an empty chunk */
+            const float2 st = p.part_stats[at];
+            const float4 v =
+                *(const float4 *)(p.part_out + at * p.head_dim + slice * KVG_MERGE_DIMS + vec * 4);
+            const float top = fmaxf(m, st.x);
+            const float keep = m == -INFINITY ? 0.f : kvg_exp2(m - top),
+                        add = st.x == -INFINITY ? 0.f : kvg_exp2(st.x - top);
+            m = top;
+            l = l * keep + st.y * add;
+            o.x = o.x * keep + v.x * add, o.y = o.y * keep + v.y * add;
+            o.z = o.z * keep + v.z * add, o.w = o.w * keep + v.w * add;
+            if (st.y != st.y)
+                l = st.y; /* NaN */
+        }
     }
-#pragma unroll
-    for (int h = 0; h < 2; h++)
-        if (h ? wide : any)
-            *(float4 *)&sum_o[warp][4 * (lane + 32 * h)] = o[h];
-    if (lane == 0)
-        sum_l[warp] = l;
-    __syncthreads();
-    l = 0.f;
-    for (int w = 0; w < KVG_MERGE_WARPS; w++)
-        l += sum_l[w];
-    const int kv_head = head / p.group;
-    const float factor = l > 0.f ? (p.v_scale ? p.v_scale[kv_head * p.scale_stride] : 1.f) / l : l == 0.f ? 0.f : l;
-    const int64_t token = p.cu_q_lens[b] + qi;
-    for (int d = threadIdx.x; d < p.head_dim; d += 32 * KVG_MERGE_WARPS) {
-        float s = 0.f;
-        for (int w = 0; w < KVG_MERGE_WARPS; w++)
-            s += sum_o[w][d];
-        p.out[token * p.out_stride_token + head * p.out_stride_head + d] = kvg_bf16_bits(s * factor);
+    const auto join = [&](float m2, float l2, float4 o2) {
+        const float top = fmaxf(m, m2);
+        const float a = m == -INFINITY ? 0.f : kvg_exp2(m - top),
+                    c = m2 == -INFINITY ? 0.f : kvg_exp2(m2 - top);
+        m = top;
+        l = l != l ? l : l2 != l2 ? l2 : l * a + l2 * c;
+        o.x = o.x * a + o2.x * c, o.y = o.y * a + o2.y * c, o.z = o.z * a + o2.z * c,
+        o.w = o.w * a + o2.w * c;
+    };
+    for (int d = 8; d < min(lanes, 32); d *= 2) {
+        const float m2 = __shfl_xor_sync(~0u, m, d), l2 = __shfl_xor_sync(~0u, l, d);
+        const float4 o2 = make_float4(__shfl_xor_sync(~0u, o.x, d), __shfl_xor_sync(~0u, o.y, d),
+                                      __shfl_xor_sync(~0u, o.z, d), __shfl_xor_sync(~0u, o.w, d));
+        join(m2, l2, o2);
     }
-    if (threadIdx.x == 0 && p.lse)
+    if (lanes > 32) {
+        const int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
+        if (lane < 8)
+            sum_o[warp][lane] = o;
+        if (lane == 0)
+            sum_m[warp] = m, sum_l[warp] = l;
+        __syncthreads();
+        if (in_task < 8)
+            for (int w = 1; w < lanes / 32; w++)
+                join(sum_m[warp + w], sum_l[warp + w], sum_o[warp + w][lane]);
+    }
+    if (in_task >= 8 || !(split || empty))
+        return;
+    const float factor = l > 0.f ? v_scale / l : l == 0.f ? 0.f : l;
+    const int64_t token = q0 + qi;
+    uint2 packed;
+    packed.x = kvg_pack_bf16(o.x * factor, o.y * factor);
+    packed.y = kvg_pack_bf16(o.z * factor, o.w * factor);
+    *(uint2 *)(p.out + token * p.out_stride_token + head * p.out_stride_head + slice * KVG_MERGE_DIMS +
+               vec * 4) = packed;
+    if (in_task == 0 && slice == 0 && p.lse)
         p.lse[token * p.lse_stride_token + head] = l == l ? kvg_lse(m, l, offset) : l;
 }
 

@@ -7,7 +7,8 @@
 #include <cuda_runtime_api.h>
 #include <stdio.h>
 
-extern "C" int kvg_cuda_device_here(struct kvg_cuda_device *d, char *why, size_t size) {
+extern "C" int kvg_cuda_device_here(struct kvg_cuda_device *d, char *why, size_t size)
+{
     int id = 0, smem = 0;
     cudaError_t e = cudaGetDevice(&id);
     if (e == cudaSuccess)
@@ -33,7 +34,8 @@ static const struct kvg_kernel *const kernels[] = {
     &kvg_cuda_naive_f32,
 };
 
-extern "C" const struct kvg_kernel *const *kvg_cuda_kernels(int64_t *count) {
+extern "C" const struct kvg_kernel *const *kvg_cuda_kernels(int64_t *count)
+{
     *count = (int64_t)(sizeof kernels / sizeof kernels[0]);
     return kernels;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * naive.cu: attention as it is written in a textbook, in FP32: the reference on the GPU for cases that are too
- * large for the CPU. One block per (sequence, query token, query head); each of its warps walks over every
- * KVG_WARPS-th key with an online softmax; nothing is rounded before the output. Any phase, path, dtype, layout,
- * group and block size; head_dim up to 256; output bf16 or, as a reference, FP32.
+ * naive.cu: attention as it is written in a textbook, in FP32: the reference on the GPU for cases that are
+ * too large for the CPU. One block per (sequence, query token, query head); each of its warps walks over
+ * every KVG_WARPS-th key with an online softmax; nothing is rounded before the output. Any phase, path,
+ * dtype, layout, group and block size; head_dim up to 256; output bf16 or, as a reference, FP32.
  */
 #include "cuda.h"
 #include "ptx.cuh"
@@ -19,7 +19,8 @@ struct naive_params {
     struct kvg_problem p;
 };
 
-KVG_DEV float element(const void *base, int64_t i, int dtype) {
+KVG_DEV float element(const void *base, int64_t i, int dtype)
+{
     if (dtype == KVG_BF16)
         return __uint_as_float((uint32_t)((const uint16_t *)base)[i] << 16);
     const uint32_t code = ((const uint8_t *)base)[i];
@@ -31,7 +32,8 @@ KVG_DEV float element(const void *base, int64_t i, int dtype) {
     return __half2float(__ushort_as_half((uint16_t)lo));
 }
 
-__global__ void __launch_bounds__(32 * KVG_WARPS) kvg_naive_kernel(const __grid_constant__ naive_params x) {
+__global__ void __launch_bounds__(32 * KVG_WARPS) kvg_naive_kernel(const __grid_constant__ naive_params x)
+{
     __shared__ float part[KVG_WARPS][KVG_MOST_DIMS];
     __shared__ float part_m[KVG_WARPS], part_l[KVG_WARPS];
     const struct kvg_problem &p = x.p;
@@ -39,7 +41,8 @@ __global__ void __launch_bounds__(32 * KVG_WARPS) kvg_naive_kernel(const __grid_
     const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, per = (int)(p.head_dim + 31) / 32;
     const int64_t head = blockIdx.x % p.q_heads, rest = blockIdx.x / p.q_heads;
     const int64_t qi = rest % p.max_q_len, b = rest / p.max_q_len;
-    const int64_t len = a.seq_lens[b], q_len = a.cu_q_lens[b + 1] - a.cu_q_lens[b], token = a.cu_q_lens[b] + qi;
+    const int64_t len = a.seq_lens[b], q_len = a.cu_q_lens[b + 1] - a.cu_q_lens[b],
+                  token = a.cu_q_lens[b] + qi;
     if (qi >= q_len)
         return;
     const int64_t g = head / (p.q_heads / p.kv_heads);
@@ -58,9 +61,12 @@ __global__ void __launch_bounds__(32 * KVG_WARPS) kvg_naive_kernel(const __grid_
     }
     float m = -INFINITY, l = 0.f;
     for (int64_t j = first + warp; j <= last; j += KVG_WARPS) {
-        const int64_t block = a.block_table[b * a.block_table_stride + j / p.block_size], slot = j % p.block_size;
-        const int64_t at_k = block * a.k_cache.stride_block + slot * a.k_cache.stride_slot + g * a.k_cache.stride_head;
-        const int64_t at_v = block * a.v_cache.stride_block + slot * a.v_cache.stride_slot + g * a.v_cache.stride_head;
+        const int64_t block = a.block_table[b * a.block_table_stride + j / p.block_size],
+                      slot = j % p.block_size;
+        const int64_t at_k =
+            block * a.k_cache.stride_block + slot * a.k_cache.stride_slot + g * a.k_cache.stride_head;
+        const int64_t at_v =
+            block * a.v_cache.stride_block + slot * a.v_cache.stride_slot + g * a.v_cache.stride_head;
         float s = 0.f, v[KVG_MOST_DIMS / 32];
 #pragma unroll
         for (int i = 0; i < KVG_MOST_DIMS / 32; i++) {
@@ -117,16 +123,19 @@ __global__ void __launch_bounds__(32 * KVG_WARPS) kvg_naive_kernel(const __grid_
         a.lse[token * a.lse_stride_token + head] = sum == 0.f ? -INFINITY : top + logf(sum);
 }
 
-static int supports(const struct kvg_problem *p, char *why, size_t size) {
+static int supports(const struct kvg_problem *p, char *why, size_t size)
+{
     struct kvg_cuda_device d;
     const int q_ok = p->path == KVG_PATH_FP8 ? p->q_dtype == KVG_E4M3 : p->q_dtype == KVG_BF16;
     if (p->phase == KVG_PHASE_STORE || !q_ok || (p->out_dtype != KVG_BF16 && p->out_dtype != KVG_F32) ||
         (p->kv_dtype != KVG_BF16 && p->kv_dtype != KVG_E4M3 && p->kv_dtype != KVG_E5M2)) {
-        snprintf(why, size, "attention with bf16 (path fp8: e4m3) Q, a bf16, e4m3 or e5m2 cache and bf16 or f32 output");
+        snprintf(why, size,
+                 "attention with bf16 (path fp8: e4m3) Q, a bf16, e4m3 or e5m2 cache and bf16 or f32 output");
         return 0;
     }
     if (p->head_dim < 1 || p->head_dim > KVG_MOST_DIMS) {
-        snprintf(why, size, "head_dim %lld: this kernel takes up to %d", (long long)p->head_dim, KVG_MOST_DIMS);
+        snprintf(why, size, "head_dim %lld: this kernel takes up to %d", (long long)p->head_dim,
+                 KVG_MOST_DIMS);
         return 0;
     }
     if (p->kv_heads < 1 || p->q_heads % p->kv_heads) {
@@ -141,13 +150,15 @@ static int supports(const struct kvg_problem *p, char *why, size_t size) {
     if (kvg_cuda_device_here(&d, why, size))
         return 0;
     if (d.major * 10 + d.minor < 89) {
-        snprintf(why, size, "FP8 conversion needs compute capability 8.9, this device has %d.%d", d.major, d.minor);
+        snprintf(why, size, "FP8 conversion needs compute capability 8.9, this device has %d.%d", d.major,
+                 d.minor);
         return 0;
     }
     return 1;
 }
 
-static void arithmetic(const struct kvg_problem *p, int64_t seq_len, struct kvg_arithmetic *out) {
+static void arithmetic(const struct kvg_problem *p, int64_t seq_len, struct kvg_arithmetic *out)
+{
     *out = {};
     out->qk_operand = KVG_F32;
     out->qk_accumulator_bits = 24;
@@ -163,7 +174,8 @@ static void arithmetic(const struct kvg_problem *p, int64_t seq_len, struct kvg_
     (void)seq_len;
 }
 
-static int attention(const struct kvg_attention_args *a) {
+static int attention(const struct kvg_attention_args *a)
+{
     char why[160];
     if (!supports(a->problem, why, sizeof why))
         return KVG_EUNSUPPORTED;

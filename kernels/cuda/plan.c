@@ -2,9 +2,9 @@
  *
  * plan.c: shapes in, work division out. See plan.h.
  *
- * Whole pages first: a block that takes all KV heads of a token reads NHD pages as they lie (16 KB in one piece
- * for 8 heads of 128 bytes). Only when the context is so short that the partial results would weigh as much
- * as the pages does a block take fewer heads and more splits, and adds the splits up in shared memory.
+ * Whole pages first: a block that takes all KV heads of a token reads NHD pages as they lie (16 KB in one
+ * piece for 8 heads of 128 bytes). Only when the context is so short that the partial results would weigh as
+ * much as the pages does a block take fewer heads and more splits, and adds the splits up in shared memory.
  */
 #include "plan.h"
 
@@ -13,11 +13,21 @@
 
 enum { SLACK = 1024, UNIT_RING = 8, MAX_STAGES = 16 };
 
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-static int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
-static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+static int64_t round_up(int64_t a, int64_t b)
+{
+    return ceil_div(a, b) * b;
+}
+static int64_t min64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
 
-static int64_t gcd64(int64_t a, int64_t b) {
+static int64_t gcd64(int64_t a, int64_t b)
+{
     while (b) {
         const int64_t t = a % b;
         a = b;
@@ -26,10 +36,14 @@ static int64_t gcd64(int64_t a, int64_t b) {
     return a;
 }
 
-static int64_t element_bytes(enum kvg_dtype t) { return t == KVG_BF16 || t == KVG_F16 ? 2 : 1; }
+static int64_t element_bytes(enum kvg_dtype t)
+{
+    return t == KVG_BF16 || t == KVG_F16 ? 2 : 1;
+}
 
 /* Most heads a block can take at once. */
-static int most_heads(const struct kvg_problem *p, int row_blocks) {
+static int most_heads(const struct kvg_problem *p, int row_blocks)
+{
     int h = KVG_SM90_WARPS / row_blocks;
     while (p->kv_heads % h)
         h /= 2;
@@ -37,11 +51,13 @@ static int most_heads(const struct kvg_problem *p, int row_blocks) {
 }
 
 /* Keys that a sequence of n keys shows to its queries at most. */
-static int64_t visible_span(const struct kvg_problem *p, int64_t n) {
+static int64_t visible_span(const struct kvg_problem *p, int64_t n)
+{
     return p->window > 0 ? min64(n, p->window + p->max_q_len - 1) : n;
 }
 
-static int choose_heads(const struct kvg_problem *p, int most, int multiprocessors) {
+static int choose_heads(const struct kvg_problem *p, int most, int multiprocessors)
+{
     const int64_t span = visible_span(p, p->total_kv / p->batch) * p->batch;
     int h = most;
     /* Tokens a block would get, all heads of it. Below 256, halve the heads and double the tokens. */
@@ -50,27 +66,66 @@ static int choose_heads(const struct kvg_problem *p, int most, int multiprocesso
     return h;
 }
 
-/* Split so that the units fill a whole number of waves as closely as the granularity allows. */
-static int64_t choose_split(const struct kvg_problem *p, const struct kvg_sm90_plan *plan, int multiprocessors) {
+/* Most keys a block would take if the list were cut into equal parts. */
+static int64_t largest_load(const struct kvg_problem *p, const struct kvg_sm90_plan *plan, int64_t split)
+{
     const int64_t span = visible_span(p, ceil_div(p->total_kv, p->batch));
-    const int64_t columns = p->batch * plan->head_blocks;
-    const int64_t per_block = span * columns / multiprocessors;
-    const int64_t waves = per_block <= 2048 ? 1 : ceil_div(per_block, 1024);
-    int64_t units = multiprocessors * waves / columns; /* per sequence and head block */
-    if (units < 1)
-        units = 1;
-    const int64_t unit = ceil_div(span > 0 ? span : 1, units);
-    return round_up(ceil_div(unit, plan->splits_per_block), 16);
+    const int64_t slab = split * plan->splits_per_block;
+    return ceil_div(p->batch * ceil_div(span, slab), plan->chunks_per_round) * slab;
+}
+
+/* One round: the split whose slabs fall most evenly on the blocks, the longer of equals. More rounds: short
+ * slabs, so that the last round's chunks can be small. */
+static int64_t choose_split(const struct kvg_problem *p, const struct kvg_sm90_plan *plan)
+{
+    if (plan->rounds > 1)
+        return plan->splits_per_block > 2 ? 128 : 256;
+    const int64_t span = visible_span(p, ceil_div(p->total_kv, p->batch));
+    int64_t best = 0, best_load = INT64_MAX;
+    for (int64_t waves = 1; waves <= 16; waves++) {
+        const int64_t slabs = plan->chunks_per_round * waves / p->batch; /* per sequence */
+        if (slabs < 1)
+            continue;
+        const int64_t slab = ceil_div(span > 0 ? span : 1, slabs);
+        const int64_t split = round_up(ceil_div(slab, plan->splits_per_block), 16);
+        const int64_t load = largest_load(p, plan, split);
+        if (load < best_load && (!best || split >= 64)) {
+            best = split;
+            best_load = load;
+        }
+    }
+    return best ? best : round_up(ceil_div(span > 0 ? span : 1, plan->splits_per_block), 16);
+}
+
+/* A round takes `ratio` percent of what is left; the last takes the rest. */
+static void cut_rounds(struct kvg_sm90_plan *plan, int64_t tokens_per_block, int most, int ratio)
+{
+    double left = 1, start = 0;
+    const int64_t least = 320; /* tokens of a block's last chunk */
+    int r = 0;
+    for (; r < most - 1 && left * ratio / 100 * (double)tokens_per_block > least; r++) {
+        const double share = left * ratio / 100;
+        plan->round_start[r] = (uint32_t)(start * 4294967296.0);
+        plan->round_step[r] = (uint32_t)(share / (double)plan->chunks_per_round * 4294967296.0);
+        start += share;
+        left -= share;
+    }
+    plan->round_start[r] = (uint32_t)(start * 4294967296.0);
+    const double step = left / (double)plan->chunks_per_round * 4294967296.0;
+    plan->round_step[r] = step > 4294967295.0 ? UINT32_MAX : (uint32_t)step;
+    plan->rounds = r + 1;
 }
 
 int kvg_sm90_make_plan(const struct kvg_problem *p, const struct kvg_sm90_tuning *tuning, int multiprocessors,
-                  int64_t smem_limit, struct kvg_sm90_plan *plan, char *why, size_t size) {
+                       int64_t smem_limit, struct kvg_sm90_plan *plan, char *why, size_t size)
+{
     memset(plan, 0, sizeof *plan);
     const int64_t group = p->q_heads / p->kv_heads;
     const int64_t rows = group * p->max_q_len;
     const int64_t row_bytes = p->head_dim * element_bytes(p->kv_dtype);
     if (rows > 64) {
-        snprintf(why, size, "group %lld x q_len %lld is %lld query rows per KV head; this kernel takes up to 64",
+        snprintf(why, size,
+                 "group %lld x q_len %lld is %lld query rows per KV head; this kernel takes up to 64",
                  (long long)group, (long long)p->max_q_len, (long long)rows);
         return -1;
     }
@@ -91,34 +146,45 @@ int kvg_sm90_make_plan(const struct kvg_problem *p, const struct kvg_sm90_tuning
     plan->head_blocks = p->kv_heads / plan->heads;
     plan->splits_per_block = KVG_SM90_WARPS / (plan->heads * plan->row_blocks);
 
-    plan->split_tokens =
-        tuning && tuning->split_tokens ? tuning->split_tokens : choose_split(p, plan, multiprocessors);
+    const int64_t span = visible_span(p, ceil_div(p->total_kv, p->batch));
+    const int64_t tokens_per_block = p->batch * span * plan->head_blocks / multiprocessors;
+    plan->chunks_per_round = multiprocessors / plan->head_blocks;
+    if (plan->chunks_per_round * plan->head_blocks * 10 <
+        multiprocessors * (int64_t)9) /* would leave blocks idle */
+        plan->chunks_per_round = ceil_div(4 * (int64_t)multiprocessors, plan->head_blocks);
+    const int spread = plan->chunks_per_round * plan->head_blocks > multiprocessors;
+    const int most_rounds = tuning && tuning->rounds             ? tuning->rounds
+                            : tokens_per_block > 4096 && !spread ? 8
+                                                                 : 1;
+    cut_rounds(plan, tokens_per_block, most_rounds, tuning && tuning->ratio ? tuning->ratio : 50);
+    plan->split_tokens = tuning && tuning->split_tokens ? tuning->split_tokens : choose_split(p, plan);
     plan->box_tokens = (int)gcd64(gcd64(p->block_size, plan->split_tokens), plan->tile);
     if (plan->box_tokens < 8) {
         snprintf(why, size, "block_size %lld: this kernel takes multiples of 8", (long long)p->block_size);
         return -1;
     }
-    const int64_t unit_tokens = plan->split_tokens * plan->splits_per_block;
-    plan->units_per_seq = ceil_div(p->max_seq_len, unit_tokens);
+    plan->slab_tokens = plan->split_tokens * plan->splits_per_block;
+    plan->slabs_per_seq = ceil_div(p->max_seq_len, plan->slab_tokens);
     if (p->window > 0)
-        plan->units_per_seq =
-            min64(plan->units_per_seq, ceil_div(p->window + p->max_q_len - 1, unit_tokens) + 1);
-    if (plan->units_per_seq < 1)
-        plan->units_per_seq = 1;
-    plan->direct = plan->units_per_seq == 1;
+        plan->slabs_per_seq =
+            min64(plan->slabs_per_seq, ceil_div(p->window + p->max_q_len - 1, plan->slab_tokens) + 1);
+    if (plan->slabs_per_seq < 1)
+        plan->slabs_per_seq = 1;
+    plan->direct = plan->slabs_per_seq == 1;
     plan->rectangular = plan->direct || p->batch > KVG_SM90_MAX_BATCH_IN_SMEM ||
-                        p->total_kv == p->batch * p->max_seq_len;
-
-    const int64_t units = p->batch * plan->units_per_seq * plan->head_blocks;
-    if (units > INT32_MAX / 2) {
-        snprintf(why, size, "%lld work units; this kernel counts to 2^30", (long long)units);
+                        (p->total_kv == p->batch * p->max_seq_len && !p->window);
+    const int64_t slabs = p->batch * plan->slabs_per_seq,
+                  items = plan->rounds * plan->chunks_per_round * plan->head_blocks;
+    if (slabs > INT32_MAX || items > INT32_MAX / 2) {
+        snprintf(why, size, "%lld slabs and %lld work items; this kernel counts both in 31 bits",
+                 (long long)slabs, (long long)items);
         return -1;
     }
-    plan->blocks = min64(units, multiprocessors);
-    plan->dynamic = tuning && tuning->dynamic ? tuning->dynamic == 1 : units > plan->blocks;
+    plan->blocks = min64(items, multiprocessors);
+    plan->dynamic = tuning && tuning->dynamic ? tuning->dynamic == 1 : items > plan->blocks;
 
-    plan->stage_bytes = (int64_t)plan->tile * plan->splits_per_block * plan->heads * plan->segments *
-                        KVG_SM90_SEGMENT;
+    plan->stage_bytes =
+        (int64_t)plan->tile * plan->splits_per_block * plan->heads * plan->segments * KVG_SM90_SEGMENT;
     int64_t fixed = SLACK + 2 * MAX_STAGES * 8 + UNIT_RING * 24;
     if (!plan->rectangular)
         fixed += 8 * (p->batch + 1);
@@ -136,13 +202,32 @@ int kvg_sm90_make_plan(const struct kvg_problem *p, const struct kvg_sm90_tuning
     }
     plan->stages = (int)stages;
     plan->smem_bytes = fixed + stages * plan->stage_bytes;
-    plan->partial_rows = plan->direct ? 0 : p->batch * plan->units_per_seq * p->max_q_len * p->q_heads;
+    const int64_t slots = plan->rounds * plan->chunks_per_round + p->batch;
+    plan->partial_rows = plan->direct ? 0 : slots * p->max_q_len * p->q_heads;
+    /* Lanes of a merge task: 8 for each segment that a sequence is likely to have, while threads last. */
+    const int64_t tasks = p->batch * p->max_q_len * p->q_heads * p->head_dim / 32;
+    const int64_t segments = ceil_div(plan->rounds * plan->chunks_per_round, p->batch) + 1;
+    plan->merge_lanes = 8;
+    while (plan->merge_lanes < 256 && plan->merge_lanes / 8 < segments &&
+           tasks * plan->merge_lanes < (int64_t)multiprocessors * 1024)
+        plan->merge_lanes *= 2;
     plan->workspace_bytes = kvg_sm90_ws_output(plan) + plan->partial_rows * p->head_dim * 4;
     return 0;
 }
 
-int64_t kvg_sm90_ws_counter(void) { return 0; }
-int64_t kvg_sm90_ws_stats(void) { return 256; }
-int64_t kvg_sm90_ws_output(const struct kvg_sm90_plan *plan) {
+int64_t kvg_sm90_ws_counter(void)
+{
+    return 0;
+}
+int64_t kvg_sm90_ws_prefix(void)
+{
+    return 256;
+}
+int64_t kvg_sm90_ws_stats(void)
+{
+    return 256 + round_up(4 * (KVG_SM90_MAX_BATCH_IN_SMEM + 1), 256);
+}
+int64_t kvg_sm90_ws_output(const struct kvg_sm90_plan *plan)
+{
     return kvg_sm90_ws_stats() + round_up(plan->partial_rows * 8, 256);
 }

@@ -2,15 +2,15 @@
  *
  * store.cu: quantise K and V and scatter them into pages; quantise Q.
  *
- * A thread takes 16 elements of one head of one token, of K and of V: all its loads go out before the first
- * division, and each result is one 16-byte store. bf16 to FP8 moves 3 bytes an element.
+ * A thread keeps its place inside a token, 16 bytes of K or V, and goes from token to token with four loads
+ * in flight; nothing but the slot has to be worked out in the loop. bf16 to FP8 moves 3 bytes an element.
  *
  * x / scale is a correctly rounded FP32 division, as the definition asks, at the price of three FMAs: with
- * r = 1 / scale rounded to nearest, q = x r, the remainder x - q scale is exact in an FMA, and q + remainder * r
- * is the rounded quotient (Markstein) as long as nothing over- or underflows. Quotients of 2^20 and more
+ * r = 1 / scale rounded to nearest, q = x r, the remainder x - q scale is exact in an FMA, and q + remainder
+ * * r is the rounded quotient (Markstein) as long as nothing over- or underflows. Quotients of 2^20 and more
  * saturate and those under 2^-40 round to zero in either format, so they need no correction; scales outside
- * [2^-60, 2^60] take the full division. (An input so small that the remainder underflows, below 2^-100, can only
- * meet a scale of at least 2^-60, and then the quotient is below 2^-40.)
+ * [2^-60, 2^60] take the full division. (An input so small that the remainder underflows, below 2^-100, can
+ * only meet a scale of at least 2^-60, and then the quotient is below 2^-40.)
  */
 #include "cuda.h"
 #include "ptx.cuh"
@@ -21,43 +21,42 @@
 #include <stdio.h>
 
 struct store_params {
-    const void *src[2]; /* K, V */
-    int64_t src_token[2], src_head[2];
+    const uint8_t *src[2];             /* K, V */
+    int64_t src_token[2], src_head[2]; /* bytes */
     uint8_t *dst[2];
     int64_t dst_block[2], dst_slot[2], dst_head[2]; /* bytes */
     const float *scale[2];
     int64_t scale_stride;
     const int64_t *slot_mapping;
     int64_t tokens, total_slots;
-    int chunks, kv_heads, block_size; /* chunks of 16 elements in a head */
+    uint64_t
+        reciprocal; /* ceil(2^64 / block_size): slot / block_size = high half of the product, slots < 2^32 */
+    int block_size, vectors, per_token, tokens_a_pass; /* vectors in a head; in K and V of a token */
 };
 
-template <int SRC>
-KVG_DEV void load16(const void *base, int64_t element, float (&x)[16]) {
-    if (SRC == KVG_F32) {
-        const float4 *p = (const float4 *)((const float *)base + element);
+/* Elements in 16 bytes of the source. */
+template <int SRC> struct source {
+    static constexpr int n = SRC == KVG_F32 ? 4 : 8;
+};
+
+template <int SRC> KVG_DEV void widen(uint4 v, float (&x)[source<SRC>::n])
+{
+    const uint32_t w[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const float4 v = __ldcs(p + i);
-            x[4 * i] = v.x, x[4 * i + 1] = v.y, x[4 * i + 2] = v.z, x[4 * i + 3] = v.w;
+    for (int i = 0; i < 4; i++)
+        if (SRC == KVG_F32) {
+            x[i] = __uint_as_float(w[i]);
+        } else if (SRC == KVG_BF16) {
+            x[(2 * i) % source<SRC>::n] = __uint_as_float(w[i] << 16);
+            x[(2 * i + 1) % source<SRC>::n] = __uint_as_float(w[i] & 0xffff0000u);
+        } else {
+            x[(2 * i) % source<SRC>::n] = __half2float(__ushort_as_half((uint16_t)w[i]));
+            x[(2 * i + 1) % source<SRC>::n] = __half2float(__ushort_as_half((uint16_t)(w[i] >> 16)));
         }
-    } else {
-        const uint4 *p = (const uint4 *)((const uint16_t *)base + element);
-        const uint4 a = __ldcs(p), b = __ldcs(p + 1);
-        const uint32_t w[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            if (SRC == KVG_BF16) {
-                x[2 * i] = __uint_as_float(w[i] << 16);
-                x[2 * i + 1] = __uint_as_float(w[i] & 0xffff0000u);
-            } else {
-                x[2 * i] = __half2float(__ushort_as_half((uint16_t)w[i]));
-                x[2 * i + 1] = __half2float(__ushort_as_half((uint16_t)(w[i] >> 16)));
-            }
-    }
 }
 
-KVG_DEV float divide(float x, float scale, float r, bool plain) {
+KVG_DEV float divide(float x, float scale, float r, bool plain)
+{
     if (plain)
         return __fdiv_rn(x, scale);
     const float q = x * r;
@@ -66,59 +65,66 @@ KVG_DEV float divide(float x, float scale, float r, bool plain) {
     return size < 0x1p20f && size > 0x1p-40f ? fixed : q;
 }
 
-template <int DST>
-KVG_DEV uint4 quantize16(const float (&x)[16], float scale) {
-    const float r = __frcp_rn(scale), size = fabsf(scale);
-    const bool plain = !(size > 0x1p-60f && size < 0x1p60f);
-    uint32_t w[4];
+/* Four quotients as four codes. */
+template <int DST> KVG_DEV uint32_t quantize4(const float *x, float scale, float r, bool plain)
+{
+    float q[4];
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        float q[4];
-#pragma unroll
-        for (int j = 0; j < 4; j++)
-            q[j] = divide(x[4 * i + j], scale, r, plain);
-        const uint32_t lo = DST == KVG_E4M3 ? kvg_pack_e4m3(q[0], q[1]) : kvg_pack_e5m2(q[0], q[1]);
-        const uint32_t hi = DST == KVG_E4M3 ? kvg_pack_e4m3(q[2], q[3]) : kvg_pack_e5m2(q[2], q[3]);
-        w[i] = lo | hi << 16;
-    }
-    return make_uint4(w[0], w[1], w[2], w[3]);
+    for (int j = 0; j < 4; j++)
+        q[j] = divide(x[j], scale, r, plain);
+    const uint32_t lo = DST == KVG_E4M3 ? kvg_pack_e4m3(q[0], q[1]) : kvg_pack_e5m2(q[0], q[1]);
+    const uint32_t hi = DST == KVG_E4M3 ? kvg_pack_e4m3(q[2], q[3]) : kvg_pack_e5m2(q[2], q[3]);
+    return lo | hi << 16;
 }
 
+enum { KVG_STORE_THREADS = 256, KVG_STORE_AHEAD = 4 };
+
+/* A thread keeps its place in the token (K or V, head, 16 bytes) and goes from token to token, 4 at a time.
+ */
 template <int SRC, int DST>
-__global__ void __launch_bounds__(256) kvg_store_kernel(const __grid_constant__ store_params p) {
-    const int64_t items = p.tokens * p.kv_heads * p.chunks;
-    for (int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; i < items; i += (int64_t)gridDim.x * 256) {
-        const int chunk = (int)(i % p.chunks);
-        const int64_t rest = i / p.chunks;
-        const int head = (int)(rest % p.kv_heads);
-        const int64_t token = rest / p.kv_heads;
-        const int64_t slot = p.slot_mapping[token];
-        if (slot < 0 || slot >= p.total_slots)
-            continue;
-        const int64_t block = slot / p.block_size, offset = slot - block * p.block_size;
-        if (DST == KVG_BF16) {
-            uint4 v[2][2];
+__global__ void __launch_bounds__(KVG_STORE_THREADS) kvg_store_kernel(const __grid_constant__ store_params p)
+{
+    const int place = blockIdx.y * KVG_STORE_THREADS + threadIdx.x;
+    const int sub = p.tokens_a_pass > 1 ? place / p.per_token : 0;
+    const int item = place - sub * p.per_token;
+    if (item >= p.per_token || sub >= p.tokens_a_pass)
+        return;
+    const int kv = item >= p.per_token / 2, in_kv = item - kv * (p.per_token / 2);
+    const int head = in_kv / p.vectors, vec = in_kv - head * p.vectors;
+    constexpr int bytes = DST == KVG_BF16 ? 16 : source<SRC>::n;
+    const uint8_t *src = p.src[kv] + head * p.src_head[kv] + vec * 16;
+    uint8_t *dst = p.dst[kv] + head * p.dst_head[kv] + vec * bytes;
+    const float scale = DST == KVG_BF16 || !p.scale[kv] ? 1.f : p.scale[kv][head * p.scale_stride];
+    const float r = __frcp_rn(scale), size = fabsf(scale);
+    const bool plain = !(size > 0x1p-60f && size < 0x1p60f);
+    const int64_t pass = (int64_t)p.tokens_a_pass * KVG_STORE_AHEAD;
+    for (int64_t t = blockIdx.x * pass + sub; t < p.tokens; t += gridDim.x * pass) {
+        int64_t slot[KVG_STORE_AHEAD];
+        uint4 v[KVG_STORE_AHEAD];
 #pragma unroll
-            for (int s = 0; s < 2; s++) {
-                const uint4 *src = (const uint4 *)((const uint16_t *)p.src[s] + token * p.src_token[s] +
-                                                   head * p.src_head[s] + chunk * 16);
-                v[s][0] = __ldcs(src), v[s][1] = __ldcs(src + 1);
+        for (int i = 0; i < KVG_STORE_AHEAD; i++) {
+            const int64_t token = t + i * p.tokens_a_pass;
+            const bool in = token < p.tokens;
+            v[i] = in ? __ldcs((const uint4 *)(src + token * p.src_token[kv])) : make_uint4(0, 0, 0, 0);
+            slot[i] = in ? p.slot_mapping[token] : -1;
+        }
+#pragma unroll
+        for (int i = 0; i < KVG_STORE_AHEAD; i++) {
+            if (slot[i] < 0 || slot[i] >= p.total_slots)
+                continue;
+            const int64_t block = (int64_t)__umul64hi((uint64_t)slot[i], p.reciprocal);
+            uint8_t *to = dst + block * p.dst_block[kv] + (slot[i] - block * p.block_size) * p.dst_slot[kv];
+            if (DST == KVG_BF16) {
+                *(uint4 *)to = v[i];
+            } else {
+                float x[source<SRC>::n];
+                widen<SRC>(v[i], x);
+                if (SRC == KVG_F32)
+                    *(uint32_t *)to = quantize4<DST>(x, scale, r, plain);
+                else
+                    *(uint2 *)to = make_uint2(quantize4<DST>(x, scale, r, plain),
+                                              quantize4<DST>(x + source<SRC>::n - 4, scale, r, plain));
             }
-#pragma unroll
-            for (int s = 0; s < 2; s++) {
-                uint4 *dst = (uint4 *)(p.dst[s] + block * p.dst_block[s] + offset * p.dst_slot[s] +
-                                       head * p.dst_head[s] + chunk * 32);
-                dst[0] = v[s][0], dst[1] = v[s][1];
-            }
-        } else {
-            float x[2][16];
-#pragma unroll
-            for (int s = 0; s < 2; s++)
-                load16<SRC>(p.src[s], token * p.src_token[s] + head * p.src_head[s] + chunk * 16, x[s]);
-#pragma unroll
-            for (int s = 0; s < 2; s++)
-                *(uint4 *)(p.dst[s] + block * p.dst_block[s] + offset * p.dst_slot[s] + head * p.dst_head[s] +
-                           chunk * 16) = quantize16<DST>(x[s], p.scale[s] ? p.scale[s][head * p.scale_stride] : 1.f);
         }
     }
 }
@@ -132,7 +138,8 @@ struct quantize_q_params {
     int chunks, q_heads, group;
 };
 
-__global__ void __launch_bounds__(256) kvg_quantize_q_kernel(const __grid_constant__ quantize_q_params p) {
+__global__ void __launch_bounds__(256) kvg_quantize_q_kernel(const __grid_constant__ quantize_q_params p)
+{
     const int64_t items = p.tokens * p.q_heads * p.chunks;
     for (int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; i < items; i += (int64_t)gridDim.x * 256) {
         const int chunk = (int)(i % p.chunks);
@@ -140,18 +147,19 @@ __global__ void __launch_bounds__(256) kvg_quantize_q_kernel(const __grid_consta
         const int head = (int)(rest % p.q_heads);
         const int64_t token = rest / p.q_heads;
         const float r = __frcp_rn(p.scale ? p.scale[head / p.group * p.scale_stride] : 1.f);
-        float x[16];
-        load16<KVG_BF16>(p.q, token * p.q_token + head * p.q_head + chunk * 16, x);
-        uint32_t w[4];
+        float x[8];
+        widen<KVG_BF16>(*(const uint4 *)(p.q + token * p.q_token + head * p.q_head + chunk * 8), x);
+        uint32_t w[2];
 #pragma unroll
-        for (int j = 0; j < 4; j++)
+        for (int j = 0; j < 2; j++)
             w[j] = kvg_pack_e4m3(__fmul_rn(x[4 * j], r), __fmul_rn(x[4 * j + 1], r)) |
                    (uint32_t)kvg_pack_e4m3(__fmul_rn(x[4 * j + 2], r), __fmul_rn(x[4 * j + 3], r)) << 16;
-        *(uint4 *)(p.q8 + token * p.q8_token + head * p.q8_head + chunk * 16) = make_uint4(w[0], w[1], w[2], w[3]);
+        *(uint2 *)(p.q8 + token * p.q8_token + head * p.q8_head + chunk * 8) = make_uint2(w[0], w[1]);
     }
 }
 
-static int supports(const struct kvg_problem *p, char *why, size_t size) {
+static int supports(const struct kvg_problem *p, char *why, size_t size)
+{
     struct kvg_cuda_device d;
     if (p->phase != KVG_PHASE_STORE && p->path != KVG_PATH_FP8) {
         snprintf(why, size, "stores and quantises Q; does not attend");
@@ -166,7 +174,8 @@ static int supports(const struct kvg_problem *p, char *why, size_t size) {
             snprintf(why, size, "the cache must be bf16, e4m3 or e5m2");
             return 0;
         }
-        if (p->q_dtype != KVG_BF16 && (p->kv_dtype == KVG_BF16 || (p->q_dtype != KVG_F16 && p->q_dtype != KVG_F32))) {
+        if (p->q_dtype != KVG_BF16 &&
+            (p->kv_dtype == KVG_BF16 || (p->q_dtype != KVG_F16 && p->q_dtype != KVG_F32))) {
             snprintf(why, size, "K and V must be bf16, or f16 or f32 with an FP8 cache");
             return 0;
         }
@@ -174,37 +183,43 @@ static int supports(const struct kvg_problem *p, char *why, size_t size) {
     if (kvg_cuda_device_here(&d, why, size))
         return 0;
     if (d.major * 10 + d.minor < 89) {
-        snprintf(why, size, "FP8 conversion needs compute capability 8.9, this device has %d.%d", d.major, d.minor);
+        snprintf(why, size, "FP8 conversion needs compute capability 8.9, this device has %d.%d", d.major,
+                 d.minor);
         return 0;
     }
     return 1;
 }
 
-static unsigned grid_for(int64_t items) {
+/* Blocks for `want` passes, `across` blocks side by side: 16 a multiprocessor at most. */
+static unsigned grid_for(int64_t want, int64_t across)
+{
     struct kvg_cuda_device d;
     char why[160];
-    const int64_t want = (items + 255) / 256;
     if (kvg_cuda_device_here(&d, why, sizeof why))
         return 1;
-    const int64_t most = (int64_t)d.multiprocessors * 16;
+    const int64_t most = (int64_t)d.multiprocessors * 16 / across + 1;
     return (unsigned)(want < 1 ? 1 : want < most ? want : most);
 }
 
-static int store(const struct kvg_store_args *a) {
+static int store(const struct kvg_store_args *a)
+{
     const struct kvg_problem *p = a->problem;
     char why[160];
     if (!supports(p, why, sizeof why) || p->phase != KVG_PHASE_STORE)
         return KVG_EUNSUPPORTED;
     const int64_t es = p->kv_dtype == KVG_BF16 ? 2 : 1, ss = p->q_dtype == KVG_F32 ? 4 : 2;
     const struct kvg_pages *pages[2] = {&a->k_cache, &a->v_cache};
-    store_params x = {{a->k, a->v}, {a->k_stride_token, a->v_stride_token}, {a->k_stride_head, a->v_stride_head}};
+    store_params x = {};
+    x.src[0] = (const uint8_t *)a->k, x.src[1] = (const uint8_t *)a->v;
+    x.src_token[0] = a->k_stride_token * ss, x.src_token[1] = a->v_stride_token * ss;
+    x.src_head[0] = a->k_stride_head * ss, x.src_head[1] = a->v_stride_head * ss;
     for (int s = 0; s < 2; s++) {
         x.dst[s] = (uint8_t *)pages[s]->data;
         x.dst_block[s] = pages[s]->stride_block * es;
         x.dst_slot[s] = pages[s]->stride_slot * es;
         x.dst_head[s] = pages[s]->stride_head * es;
-        if (((uintptr_t)x.src[s] | (uintptr_t)x.dst[s] | (x.src_token[s] * ss) | (x.src_head[s] * ss) |
-             x.dst_block[s] | x.dst_slot[s] | x.dst_head[s]) &
+        if (((uintptr_t)x.src[s] | (uintptr_t)x.dst[s] | x.src_token[s] | x.src_head[s] | x.dst_block[s] |
+             x.dst_slot[s] | x.dst_head[s]) &
             15)
             return KVG_EINVAL;
     }
@@ -214,16 +229,22 @@ static int store(const struct kvg_store_args *a) {
     x.slot_mapping = a->slot_mapping;
     x.tokens = a->tokens;
     x.total_slots = a->num_blocks * p->block_size;
-    x.chunks = (int)(p->head_dim / 16);
-    x.kv_heads = (int)p->kv_heads;
     x.block_size = (int)p->block_size;
+    x.reciprocal = UINT64_MAX / (uint64_t)p->block_size + 1;
+    x.vectors = (int)(p->head_dim * ss / 16);
+    x.per_token = (int)(2 * p->kv_heads * x.vectors);
+    x.tokens_a_pass = x.per_token < KVG_STORE_THREADS ? KVG_STORE_THREADS / x.per_token : 1;
+    if (x.total_slots > (int64_t)UINT32_MAX)
+        return KVG_EUNSUPPORTED;
     if (a->tokens <= 0)
         return KVG_OK;
-    const unsigned grid = grid_for(a->tokens * p->kv_heads * x.chunks);
+    const int64_t across = (x.per_token + KVG_STORE_THREADS - 1) / KVG_STORE_THREADS;
+    const int64_t pass = (int64_t)x.tokens_a_pass * KVG_STORE_AHEAD;
+    const dim3 grid(grid_for((a->tokens + pass - 1) / pass, across), (unsigned)across);
     cudaStream_t stream = (cudaStream_t)a->stream;
-#define KVG_STORE_CASE(SRC, DST)                                                                                       \
-    if (p->q_dtype == SRC && p->kv_dtype == DST)                                                                       \
-    kvg_store_kernel<SRC, DST><<<grid, 256, 0, stream>>>(x)
+#define KVG_STORE_CASE(SRC, DST)                                                                             \
+    if (p->q_dtype == SRC && p->kv_dtype == DST)                                                             \
+    kvg_store_kernel<SRC, DST><<<grid, KVG_STORE_THREADS, 0, stream>>>(x)
     KVG_STORE_CASE(KVG_BF16, KVG_BF16);
     KVG_STORE_CASE(KVG_BF16, KVG_E4M3);
     KVG_STORE_CASE(KVG_BF16, KVG_E5M2);
@@ -235,13 +256,14 @@ static int store(const struct kvg_store_args *a) {
     return cudaGetLastError() == cudaSuccess ? KVG_OK : KVG_EDEVICE;
 }
 
-static int quantize_q(const struct kvg_quantize_q_args *a) {
+static int quantize_q(const struct kvg_quantize_q_args *a)
+{
     const struct kvg_problem *p = a->problem;
     char why[160];
     if (p->path != KVG_PATH_FP8 || !supports(p, why, sizeof why))
         return KVG_EUNSUPPORTED;
-    if (((uintptr_t)a->q | (uintptr_t)a->q8 | (a->q_stride_token * 2) | (a->q_stride_head * 2) | a->q8_stride_token |
-         a->q8_stride_head) &
+    if (((uintptr_t)a->q | (uintptr_t)a->q8 | (a->q_stride_token * 2) | (a->q_stride_head * 2) |
+         a->q8_stride_token | a->q8_stride_head) &
         15)
         return KVG_EINVAL;
     if (p->total_q <= 0)
@@ -256,10 +278,11 @@ static int quantize_q(const struct kvg_quantize_q_args *a) {
     x.tokens = p->total_q;
     x.scale = a->scales.q;
     x.scale_stride = a->scales.stride;
-    x.chunks = (int)(p->head_dim / 16);
+    x.chunks = (int)(p->head_dim / 8);
     x.q_heads = (int)p->q_heads;
     x.group = (int)(p->q_heads / p->kv_heads);
-    kvg_quantize_q_kernel<<<grid_for(p->total_q * p->q_heads * x.chunks), 256, 0, (cudaStream_t)a->stream>>>(x);
+    kvg_quantize_q_kernel<<<grid_for((p->total_q * p->q_heads * x.chunks + 255) / 256, 1), 256, 0,
+                            (cudaStream_t)a->stream>>>(x);
     return cudaGetLastError() == cudaSuccess ? KVG_OK : KVG_EDEVICE;
 }
 

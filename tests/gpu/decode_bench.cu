@@ -173,11 +173,11 @@ static int check_case(const spec &s, uint64_t seed, const kvg_sm90_tuning *tune,
     failures += !ok;
     if (!ok || loud)
         printf("%s %s kv%d B%lld len %lld heads %lld/%lld d%lld bs%lld %s q%lld win %lld cap %g causal %d ph %d [hb %d rb %d "
-               "ks %d split %lld units %lld st %d rect %d dyn %d dir %d]: rel %.2e gain %.5f lse %.1e bad %d same %d %s\n",
+               "ks %d split %lld rounds %d st %d rect %d dyn %d dir %d]: rel %.2e gain %.5f lse %.1e bad %d same %d %s\n",
                note, s.path == KVG_PATH_FP8 ? "fp8" : "dequant", s.kv, (long long)s.batch, (long long)s.len,
                (long long)s.q_heads, (long long)s.kv_heads, (long long)s.head_dim, (long long)s.block_size,
                s.layout ? "HND" : "NHD", (long long)s.q_len, (long long)s.window, s.cap, s.causal, s.per_head, plan.heads,
-               plan.row_blocks, plan.splits_per_block, (long long)plan.split_tokens, (long long)plan.units_per_seq,
+               plan.row_blocks, plan.splits_per_block, (long long)plan.split_tokens, plan.rounds,
                plan.stages, plan.rectangular, plan.dynamic, plan.direct, v[0].rel, v[0].gain, v[0].lse, v[0].bad,
                first == second, ok ? "ok" : "FAILED");
     return ok;
@@ -407,7 +407,7 @@ static void bench_all(bool sweep) {
     printf("linear read 4 GB: %.0f GB/s\n", (double)((int64_t)1 << 32) / t / 1e6);
     t = time_ms([&] { read_linear<<<1, 32>>>((uint4 *)mem.base, 0, sink); }, 31);
     printf("empty kernel between events: %.2f us\n", t * 1e3);
-    printf("%-5s %3s %6s | %9s %7s %7s %7s | %9s %7s %6s | plan\n", "kind", "B", "len", "gather ms", "pages", "heads", "probe",
+    printf("%-5s %3s %6s | %9s %5s %5s %5s | %9s %5s %6s | plan\n", "kind", "B", "len", "gather ms", "pages", "heads", "probe",
            "kernel ms", "GB/s", "% roof");
     for (const target &g : targets) {
         spec s = base_spec(g.path, g.kv, g.batch, g.len);
@@ -418,41 +418,53 @@ static void bench_all(bool sweep) {
         const int runs = runs_for(c.kv_bytes);
         const double gb = c.kv_bytes / 1e6;
         const roofs r = gather_roofs(c, runs);
+        struct entry {
+            double ms;
+            std::string text;
+        };
+        std::vector<entry> rows;
         const auto row = [&](const kvg_sm90_tuning *tune) {
-            if (kvg_sm90_plan_here(&c.p, tune, &plan, why, sizeof why) || plan.workspace_bytes > c.ws_bytes) {
-                printf("refused: %s\n", why);
+            if (kvg_sm90_plan_here(&c.p, tune, &plan, why, sizeof why) || plan.workspace_bytes > c.ws_bytes)
                 return;
-            }
             double best;
             const double ms = time_ms([&] { KVG(kvg_sm90_attention(&c.a, tune, 0)); }, runs, &best);
-            printf("%-5s %3lld %6lld | %9.5f %7.0f %7.0f %7.0f | %9.5f %7.0f %6.1f | min %.5f hb %d ks %d split %lld units %lld dyn "
-                   "%d st %d\n",
-                   g.name, (long long)g.batch, (long long)g.len, r.best, gb / r.pages, gb / r.heads, gb / r.probe, ms,
-                   gb / ms, 100 * r.best / ms, best, plan.heads, plan.splits_per_block, (long long)plan.split_tokens,
-                   (long long)plan.units_per_seq, plan.dynamic, plan.stages);
-            fflush(stdout);
+            char line[300];
+            snprintf(line, sizeof line,
+                     "%-5s %3lld %6lld | %9.5f %5.0f %5.0f %5.0f | %9.5f %5.0f %6.1f | min %.5f hb %d ks %d split %lld rounds %d "
+                     "ratio %d dyn %d st %d prom %d ml %d%s",
+                     g.name, (long long)g.batch, (long long)g.len, r.best, gb / r.pages, gb / r.heads, gb / r.probe, ms,
+                     gb / ms, 100 * r.best / ms, best, plan.heads, plan.splits_per_block, (long long)plan.split_tokens,
+                     plan.rounds, tune ? tune->ratio : 0, plan.dynamic, plan.stages, tune ? tune->promotion : 0,
+                     plan.merge_lanes, tune ? "" : " <- default");
+            rows.push_back({ms, line});
         };
         row(NULL);
         if (sweep) {
             const int64_t per = g.len * g.batch / 132;
-            for (int hb : {8, 4, 2, 1}) {
-                if (hb < 4 && per > 2048)
-                    continue;
-                for (int64_t unit : {per / 16, per / 8, per / 4, per / 2, per, 8 * per})
-                    for (int dyn = 1; dyn < 3; dyn++) {
-                        kvg_sm90_tuning tune = {hb, (unit + 15) / 16 * 16, dyn, 0};
-                        if (tune.split_tokens < 32 || tune.split_tokens > g.len || (hb == 8 && unit < 128) ||
-                            (per > 2048 && tune.split_tokens < 512) || (dyn == 1 && unit >= per))
-                            continue;
-                        row(&tune);
-                    }
-            }
-            if (c.kv_bytes < (int64_t)5 << 30)
-                for (int st : {3, 4, 5, 6}) {
-                    kvg_sm90_tuning tune = {0, 0, 0, st};
+            for (int prom : {128, 256}) {
+                kvg_sm90_tuning tune = {};
+                tune.promotion = prom;
+                row(&tune);
+                for (int st : {4, 6}) {
+                    tune.stages = st;
                     row(&tune);
                 }
+            }
+            for (int hb : {8, 4, 2, 1})
+                for (int64_t split : {16, 32, 48, 64, 128, 256, 512, 1024, 2048})
+                    for (int rounds : {1, 2, 4, 6, 8, 10})
+                        for (int ratio : {40, 50, 60, 70}) {
+                            kvg_sm90_tuning tune = {hb, split, 0, 0, rounds, ratio, 0};
+                            if ((rounds == 1 && ratio != 50) || (per > 1500 && (hb < 4 || split < 128)) || split * 8 / hb > per ||
+                                (per < 3000 && rounds > 4) || (per > 8000 && rounds < 4) || (per > 20000 && ratio == 70))
+                                continue;
+                            row(&tune);
+                        }
         }
+        std::stable_sort(rows.begin() + 1, rows.end(), [](const entry &x, const entry &y) { return x.ms < y.ms; });
+        for (size_t i = 0; i < rows.size() && i < 9; i++)
+            printf("%s\n", rows[i].text.c_str());
+        fflush(stdout);
         run_naive(c);
         KVG(kvg_sm90_attention(&c.a, NULL, 0));
         CU(cudaDeviceSynchronize());
