@@ -265,13 +265,18 @@ static int run_wave(const struct run *run, const struct wave *w)
     return status;
 }
 
-/* No more threads than there are units of work. */
+/* No more threads than there are units of work, nor than is worth waking: one for every half million products
+ * of query and key elements, some tenths of a millisecond. */
 static int useful_threads(const struct kvg_rows *rows)
 {
-    int64_t units = 0, threads = rows->a->threads;
-    for (int64_t g = 0; g < rows->n_groups; g++)
-        units += rows->groups[g].pieces;
+    int64_t units = 0, products = 0, threads = rows->a->threads;
+    for (int64_t n = 0; n < rows->n_groups; n++) {
+        const struct kvg_group *g = &rows->groups[n];
+        units += g->pieces;
+        products += g->pieces > 0 ? g->rows * (g->last - g->first + 1) * rows->dim : 0;
+    }
     threads = threads < units ? threads : units;
+    threads = threads < products >> 19 ? threads : products >> 19;
     return threads > 0 ? (int)threads : 1;
 }
 
