@@ -27,6 +27,9 @@ set tics nomirror out
 set grid lc rgb "#d8d8d8" lt 1 lw 0.6
 set key noenhanced
 
+# `stats` without a valid point leaves its variables undefined.
+records(x) = exists("STATS_records") ? STATS_records : 0
+
 has(text, part) = strstrt(text, part) > 0
 
 # Powers of two as people write contexts; every second one where there are many.

@@ -30,7 +30,8 @@ struct figure {
 int figure_begin(struct plotter *p, struct figure *f);
 /* Closes the table and has gnuplot draw it with `script` in every format wanted. */
 int figure_end(struct plotter *p, struct figure *f, const char *script);
-/* Appends a word to a list of words; blanks in it become '_'. Nothing happens when it does not fit. */
+/* Appends a word to a list of words; blanks, quotes and '%' in it become '_'. Nothing happens when it does
+ * not fit. */
 void figure_add_word(char *list, size_t size, const char *word);
 /* "left out: ..." on the report. */
 void figure_left_out(struct plotter *p, const char *figure, const char *why);

@@ -32,14 +32,14 @@ unset key
 do for [row = 0:1] {
     unset logscale y; set yrange [*:*]
     stats data using (column(2 + row)) nooutput
-    if (STATS_records > 0 && STATS_max > 8 * STATS_min) {
+    if (records(0) > 0 && STATS_max > 8 * STATS_min) {
         set logscale y
         set yrange [STATS_min / 1.5 : STATS_max * 2]
         set ytics () scale 0.6
         do for [e = -7:3] { do for [m in "1 2 5"] { set ytics add (sprintf("%g", m * 10.0**e) m * 10.0**e) } }
     } else {
 
-        set yrange [0 : STATS_records > 0 ? 1.3 * STATS_max : 1]
+        set yrange [0 : records(0) > 0 ? 1.3 * STATS_max : 1]
         set ytics auto scale 0.6
     }
     set bmargin at screen bottom + (1 - row) * (height + 30.0 / high)

@@ -48,7 +48,8 @@ static double positive(double value)
 
 static int key_of_error(const struct kvg_row *row, char *text, size_t size)
 {
-    if (row->status != KVG_PASSED || (!isfinite(row->quant_rel_l2) && !isfinite(row->kernel_rel_l2)))
+    if (!kvg_has_context(row) || row->status != KVG_PASSED ||
+        (!isfinite(row->quant_rel_l2) && !isfinite(row->kernel_rel_l2)))
         return 0;
     /* figure | scheme and calibration | dtype | context */
     snprintf(text, size, "%d%.20s %.12s %d%.64s|%d %d%.16s %d%.24s|%d%.16s|%012lld",
@@ -188,8 +189,8 @@ int draw_error(struct plotter *p)
 
 static int key_of_heat(const struct kvg_row *row, char *text, size_t size)
 {
-    if (row->status != KVG_PASSED || !kvg_is_captured(row) || !isfinite(row->quant_rel_l2) ||
-        strcmp(row->kv_cache_dtype, "auto") == 0)
+    if (!kvg_has_context(row) || row->status != KVG_PASSED || !kvg_is_captured(row) ||
+        !isfinite(row->quant_rel_l2) || strcmp(row->kv_cache_dtype, "auto") == 0)
         return 0;
     /* figure | line | dtype | layer */
     snprintf(text, size, "%d%.20s %.12s %.64s|%d %d%.16s %d%.24s|%d%.16s|%012lld", kvg_rank_phase(row->phase),

@@ -31,7 +31,8 @@ static int64_t count_contexts(const struct kvg_picks *picks, int64_t begin, int6
 
 static int key_of_throughput(const struct kvg_row *row, char *text, size_t size)
 {
-    if (row->status != KVG_PASSED || !isfinite(row->time_median) || row->time_median <= 0.0)
+    if (!kvg_has_context(row) || row->status != KVG_PASSED || !isfinite(row->time_median) ||
+        row->time_median <= 0.0)
         return 0;
     /* shape | dtype, path | context | fastest first */
     snprintf(text, size,
@@ -198,8 +199,8 @@ int draw_throughput(struct plotter *p)
 
 static int key_of_footprint(const struct kvg_row *row, char *text, size_t size)
 {
-    if (row->status == KVG_SKIPPED || row->status == KVG_INVALID || !isfinite(row->bytes_per_token) ||
-        row->kv_cache_bytes < 0 || row->batch != 1)
+    if (!kvg_has_context(row) || row->status == KVG_SKIPPED || row->status == KVG_INVALID ||
+        !isfinite(row->bytes_per_token) || row->kv_cache_bytes < 0 || row->batch != 1)
         return 0;
     /* shape | dtype | context | per_tensor first */
     snprintf(text, size, "%06lld %06lld %08lld|%d%.16s|%012lld|%d", (long long)row->kv_heads,
@@ -252,11 +253,17 @@ int draw_footprint(struct plotter *p)
 
 /* ---------------------------------------------------------------- roofline */
 
+/* Between 1 and 1e24 a second: what a logarithmic axis can show. */
+static int is_rate(double value)
+{
+    return value >= 1.0 && value <= 1e24;
+}
+
 static int key_of_roofline(const struct kvg_row *row, char *text, size_t size)
 {
     if (row->status != KVG_PASSED || strcmp(row->cache_state, "hot") == 0 || row->flops <= 0 ||
-        row->bytes_moved <= 0 || !isfinite(row->flops_per_second) || !isfinite(row->read_roof) ||
-        !isfinite(row->flop_roof))
+        row->bytes_moved <= 0 || !is_rate(row->flops_per_second) || !is_rate(row->read_roof) ||
+        !is_rate(row->flop_roof))
         return 0;
     /* figure | phase, dtype, path */
     snprintf(text, size, "%04lld|%d%.20s %d%.16s %.12s", (long long)row->threads, kvg_rank_phase(row->phase),
@@ -288,7 +295,7 @@ static int roofline_figure(struct plotter *p, const struct kvg_picks *picks, int
             fprintf(f.data, "%.6g\t%.6g\t%lld\n", (double)row->flops / (double)row->bytes_moved,
                     row->flops_per_second / 1e9, (long long)row->context);
             read = fmax(read, row->read_roof);
-            gather = fmax(gather, row->gather_roof);
+            gather = fmax(gather, is_rate(row->gather_roof) ? row->gather_roof : NAN);
             flops = fmax(flops, row->flop_roof);
         }
         fputs("\n\n", f.data);

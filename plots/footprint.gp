@@ -22,7 +22,7 @@ set lmargin at screen 0.08; set rmargin at screen 0.49
 set ylabel "MiB" offset 1
 set logscale y 2
 stats data using 2 nooutput
-ylow = STATS_min; ytop = STATS_max
+ylow = records(0) > 0 ? STATS_min : 1; ytop = records(0) > 0 ? STATS_max : 1
 set yrange [ylow / 1.6 : ytop * 1.6]
 set ytics () scale 0.6
 ystep = log2(ytop / ylow) > 20 ? 4 : log2(ytop / ylow) > 10 ? 2 : 1
@@ -37,7 +37,7 @@ unset logscale y
 set ytics auto
 set yrange [*:*]
 stats data using 3 nooutput
-set yrange [0 : 1.15 * STATS_max]
+set yrange [0 : records(0) > 0 ? 1.15 * STATS_max : 1]
 set ylabel "bytes per token"
 plot for [i = 1:n] data index i - 1 using 1:3 with linespoints lc rgb colour(word(ARG6, i)) lw 1.8 \
          dt dash(word(ARG6, i)) pt shape(word(ARG6, i)) ps size(word(ARG6, i)) notitle

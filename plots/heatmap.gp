@@ -22,8 +22,9 @@ load dir."common.gp"
 set palette defined (0 "#440154", 1 "#472c7a", 2 "#3b518b", 3 "#2c718e", 4 "#21908d", 5 "#27ad81", 6 "#5cc863", \
                      7 "#aadc32", 8 "#fde725")
 stats data using 3 nooutput
-low = STATS_records > 0 ? STATS_min : 0.1; top = STATS_records > 0 ? STATS_max : 1
+low = records(0) > 0 ? STATS_min : 0.1; top = records(0) > 0 ? STATS_max : 1
 if (top < 1.02 * low) { low = 0.99 * low; top = 1.01 * top }
+if (top <= low) { top = low + 1 }
 # Errors of a clipped scale are many times the rest: a logarithmic scale keeps the rest apart.
 logarithmic = low > 0 && top > 6 * low
 if (logarithmic) {

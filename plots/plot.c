@@ -165,7 +165,8 @@ void figure_add_word(char *list, size_t size, const char *word)
         list[used] = ' ';
     strcpy(list + start, word);
     for (char *c = list + start; *c; c++)
-        if (isspace((unsigned char)*c) || *c == '"')
+        if (isspace((unsigned char)*c) || *c == '"' ||
+            *c == '%') /* gnuplot takes a tic's name for a format */
             *c = '_';
 }
 

@@ -30,15 +30,15 @@ first = ARG7 eq "flops" ? 5 : ARG7 eq "hot" ? 4 : 2
 second = ARG7 eq "cold" ? 3 : first
 roof_name(c) = c == 2 ? "read roof" : c == 3 ? "gather roof" : c == 4 ? "cache roof" : "FMA roof"
 stats data index n using first nooutput
-has_first = STATS_records > 0
+has_first = records(0) > 0
 stats data index n using second nooutput
-has_second = second != first && STATS_records > 0
+has_second = second != first && records(0) > 0
 set yrange [*:*]
 top_rate = 0
 stats data using 2 nooutput # rates, and the read roof of the last block
-top_rate = STATS_max
+if (records(0) > 0) { top_rate = STATS_max }
 stats data index n using first nooutput
-if (STATS_records > 0 && STATS_max > top_rate && STATS_max < 20 * top_rate) { top_rate = STATS_max }
+if (records(0) > 0 && STATS_max > top_rate && STATS_max < 20 * top_rate) { top_rate = STATS_max }
 set yrange [0 : 1.08 * top_rate]
 if (octaves < 0.5) { # one context: its roofs run across the page
     if (has_first) { stats data index n using first nooutput

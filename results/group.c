@@ -95,6 +95,11 @@ void kvg_calibration_label(const struct kvg_row *row, char *text, size_t size)
     snprintf(text, size, "%s%s%s", row->calibration, plain ? "" : ", ", plain ? "" : row->observer);
 }
 
+int kvg_has_context(const struct kvg_row *row)
+{
+    return row->context > 0 && row->context < INT64_C(1) << 40;
+}
+
 int kvg_is_captured(const struct kvg_row *row)
 {
     return row->layer >= 0;

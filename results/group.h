@@ -42,6 +42,8 @@ int kvg_rank_observer(const char *observer);
 
 /* Calibration as a person writes it: the observer is named where it is not the default. */
 void kvg_calibration_label(const struct kvg_row *row, char *text, size_t size);
+/* 1 if the row's context is one (a row that never ran may have none). */
+int kvg_has_context(const struct kvg_row *row);
 /* 1 if the input is a captured one: real tensors. */
 int kvg_is_captured(const struct kvg_row *row);
 

@@ -36,8 +36,8 @@ struct block {
 
 static int key_of_real(const struct kvg_row *row, char *text, size_t size)
 {
-    if (row->status != KVG_PASSED || !kvg_is_captured(row) || !isfinite(row->quant_rel_l2) ||
-        strcmp(row->kv_cache_dtype, "auto") == 0)
+    if (!kvg_has_context(row) || row->status != KVG_PASSED || !kvg_is_captured(row) ||
+        !isfinite(row->quant_rel_l2) || strcmp(row->kv_cache_dtype, "auto") == 0)
         return 0;
     /* up to the bar: the block; up to the second: the line */
     snprintf(text, size, "%d%.20s %.12s %.64s|%d%.16s %d %d%.16s %d%.24s|%012lld", kvg_rank_phase(row->phase),
@@ -311,8 +311,8 @@ int kvg_table_real_quality(struct kvg_table *t)
 
 static int key_of_synthetic(const struct kvg_row *row, char *text, size_t size)
 {
-    if (row->status != KVG_PASSED || kvg_is_captured(row) || !isfinite(row->quant_rel_l2) ||
-        strcmp(row->kv_cache_dtype, "auto") == 0)
+    if (!kvg_has_context(row) || row->status != KVG_PASSED || kvg_is_captured(row) ||
+        !isfinite(row->quant_rel_l2) || strcmp(row->kv_cache_dtype, "auto") == 0)
         return 0;
     snprintf(text, size, "%d%.20s %.12s %d%.16s %d|%.64s|%d", kvg_rank_phase(row->phase), row->phase,
              row->path, kvg_rank_dtype(row->kv_cache_dtype), row->kv_cache_dtype,

@@ -38,7 +38,8 @@ static int dtype_width(const struct kvg_table *t)
 
 static int key_of_timed(const struct kvg_row *row, char *text, size_t size)
 {
-    if ((row->status != KVG_PASSED && row->status != KVG_SUSPECT) || !isfinite(row->time_median))
+    if (!kvg_has_context(row) || (row->status != KVG_PASSED && row->status != KVG_SUSPECT) ||
+        !isfinite(row->time_median))
         return 0;
     /* the shape | context, dtype, path | fastest first */
     snprintf(text, size,
@@ -236,8 +237,8 @@ int kvg_table_speed(struct kvg_table *t)
 
 static int key_of_memory(const struct kvg_row *row, char *text, size_t size)
 {
-    if (row->status == KVG_SKIPPED || row->status == KVG_INVALID || !isfinite(row->bytes_per_token) ||
-        row->batch < 1)
+    if (!kvg_has_context(row) || row->status == KVG_SKIPPED || row->status == KVG_INVALID ||
+        !isfinite(row->bytes_per_token) || row->batch < 1)
         return 0;
     /* shape | dtype and scheme | longest context first, single sequence first */
     snprintf(text, size, "%06lld %06lld %08lld|%d%.16s %d%.16s|%020lld %06lld", (long long)row->kv_heads,
@@ -250,7 +251,7 @@ static int key_of_memory(const struct kvg_row *row, char *text, size_t size)
 static void print_memory_line(struct kvg_table *t, const struct kvg_row *row)
 {
     char c[5][KVG_CELL], shape[48];
-    double total = (double)(row->kv_cache_bytes + row->waste_bytes);
+    double total = (double)row->kv_cache_bytes + (double)row->waste_bytes;
     snprintf(shape, sizeof(shape), "%lld x %lld, %lld", (long long)row->kv_heads, (long long)row->head_dim,
              (long long)row->block_size);
     fprintf(t->out, "  %-12s%8lld  %-*s%-11s%8s%8s%12s%9lld%8s  %s\n", shape, (long long)row->context,
@@ -317,7 +318,7 @@ static int key_of_checked(const struct kvg_row *row, char *text, size_t size)
 }
 
 struct record {
-    int64_t cases, passed, checked;
+    int64_t cases, passed;
     double bound, probability, zero, gain_min, gain_max;
     const struct kvg_row *worst; /* largest bound ratio, or the last that did not pass */
 };
@@ -326,7 +327,6 @@ static void note_row(struct record *r, const struct kvg_row *row)
 {
     r->cases++;
     r->passed += row->status == KVG_PASSED;
-    r->checked += row->n_checked;
     int worse = isnan(r->bound) || row->bound_ratio_max > r->bound;
     if (!r->worst || (isfinite(row->bound_ratio_max) ? worse : row->status != KVG_PASSED))
         r->worst = row;
