@@ -15,6 +15,7 @@
 #include <strings.h>
 
 #include "inputs/inputs.h"
+#include "machine.h"
 #include "nearest.h"
 
 static const struct kvg_axis_info infos[KVG_AXIS_COUNT] = {
@@ -391,11 +392,18 @@ static int64_t q_len_of_phase(const struct kvg_case *c)
     return 0;
 }
 
+int kvg_case_on_gpu(const struct kvg_case *c)
+{
+    return strncmp(c->kernel, "cuda/", strlen("cuda/")) == 0;
+}
+
 static int left_out(const struct kvg_case *c, enum kvg_axis axis, const char *value)
 {
     if (!infos[axis].optional)
         return 0;
     if (axis == KVG_AXIS_Q_LEN && c->q_len == q_len_of_phase(c))
+        return 1;
+    if (axis == KVG_AXIS_THREADS && kvg_case_on_gpu(c))
         return 1;
     return strcmp(value, infos[axis].fallback) == 0;
 }
@@ -448,6 +456,8 @@ int kvg_case_parse_given(const char *text, struct kvg_case *c, uint32_t *given, 
         return kvg_fail(error, KVG_EXIT_USAGE, "case string: empty; kvgauge list prints case strings");
     if (c->q_len == 0)
         c->q_len = q_len_of_phase(c); /* so that parsing undoes formatting */
+    if (c->threads == 0 && kvg_case_on_gpu(c))
+        c->threads = kvg_cpus_allowed();
     return 0;
 }
 

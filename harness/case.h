@@ -67,7 +67,7 @@ struct kvg_case {
     enum kvg_lengths lengths;
     int64_t window;
     double soft_cap;
-    int64_t threads; /* 0 before planning = all CPUs this process may use */
+    int64_t threads; /* 0 before planning = all CPUs this process may use; so too for a kernel on a GPU */
     uint64_t seed;
     enum kvg_cache_state cache_state;
 };
@@ -105,6 +105,10 @@ uint64_t kvg_fnv1a(const char *text);
 /* Fields that follow from others (prefill: q_len = context; decode: 1; input smollm2: heads, head_dim;
  * auto: per_tensor, none), then contradictions: q_heads % kv_heads, block_size % 8, q_len > context, ... */
 int kvg_case_complete(struct kvg_case *c, struct kvg_error *error);
+
+/* 1 if the kernel's name says that it runs on a GPU ("cuda/..."): CPU threads do not matter then, stand at
+ * all CPUs and stay out of the string, so that hosts of different size give a case the same name. */
+int kvg_case_on_gpu(const struct kvg_case *c);
 
 /* What a case means to vLLM, FlashAttention-3 and llm-compressor. */
 int kvg_case_offered_by_vllm(const struct kvg_case *c);

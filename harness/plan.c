@@ -16,6 +16,7 @@
 #include "../kernels/registry.h"
 #include "expand.h"
 #include "inputs/inputs.h"
+#include "machine.h"
 #include "nearest.h"
 #include "paths.h"
 #include "plan_order.h"
@@ -116,10 +117,13 @@ static uint64_t find_slot(const struct builder *b, const char *text, uint64_t ha
     return at;
 }
 
-static int keep(struct builder *b, const struct kvg_case *c)
+static int keep(struct builder *b, const struct kvg_case *asked)
 {
+    struct kvg_case c = *asked;
     char text[KVG_CASE_STRING_MAX];
-    kvg_case_format(c, text);
+    if (kvg_case_on_gpu(&c))
+        c.threads = kvg_cpus_allowed();
+    kvg_case_format(&c, text);
     if (!passes_filter(b, text)) {
         b->rejected++;
         return 0;
@@ -137,7 +141,7 @@ static int keep(struct builder *b, const struct kvg_case *c)
         return kvg_fail(b->error, KVG_EXIT_USAGE,
                         "%sthe plan has more than %d cases; narrow an axis or --filter", b->where, MAX_CASES);
     b->hashes[b->plan->count] = hash;
-    b->plan->cases[b->plan->count] = *c;
+    b->plan->cases[b->plan->count] = c;
     b->table[at] = b->plan->count++;
     return 0;
 }

@@ -140,6 +140,27 @@ static void ids_are_fnv_1a(void **unused)
     assert_true(kvg_fnv1a("foobar") == UINT64_C(0x85944171f73967e8));
 }
 
+/* Hosts with more or fewer CPUs give a GPU's case the same name. */
+static void gpu_cases_have_no_threads(void **unused)
+{
+    struct kvg_case c, back;
+    struct kvg_error error = {0};
+    char text[KVG_CASE_STRING_MAX], other[KVG_CASE_STRING_MAX];
+    (void)unused;
+    kvg_case_default(&c);
+    strcpy(c.kernel, "cuda/decode_dequant");
+    c.threads = 7;
+    kvg_case_format(&c, text);
+    assert_null(strstr(text, "threads"));
+    assert_int_equal(kvg_case_parse(text, &back, &error), 0);
+    assert_true(back.threads >= 1);
+    kvg_case_format(&back, other);
+    assert_string_equal(text, other);
+    strcpy(c.kernel, "cpu/cuda/");
+    kvg_case_format(&c, text);
+    assert_non_null(strstr(text, "threads=7"));
+}
+
 static void the_longest_case_fits(void **unused)
 {
     (void)unused;
@@ -647,6 +668,7 @@ int main(void)
         cmocka_unit_test(parsing_undoes_formatting),
         cmocka_unit_test(different_cases_have_different_ids),
         cmocka_unit_test(ids_are_fnv_1a),
+        cmocka_unit_test(gpu_cases_have_no_threads),
         cmocka_unit_test(the_longest_case_fits),
         cmocka_unit_test(every_option_is_named_like_its_axis),
         cmocka_unit_test(every_axis_is_a_column),
