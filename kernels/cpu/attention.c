@@ -430,11 +430,17 @@ int kvg_attention_run(const struct kvg_attention_ops *ops, const struct kvg_atte
         struct scratch t;
 
         thread_scratch(&run, omp_get_thread_num(), &t);
+        if (ops->begin) {
+            ops->begin();
+        }
 #pragma omp for schedule(dynamic, 1)
         for (int64_t i = 0; i < items; i++) {
             struct item it;
             find_item(&run, i, &it);
             run_item(&run, &it, &t);
+        }
+        if (ops->end) {
+            ops->end();
         }
         for (int64_t b = 0; b < run.problem->batch; b++) {
             merge_sequence(&run, b, t.acc);

@@ -54,6 +54,9 @@ struct kvg_attention_ops {
     int64_t (*packed_q_bytes)(int64_t rows, int64_t dim);
     int64_t (*scratch_bytes)(int64_t dim);
     int64_t p_row_bytes;
+    /* Called by every thread before its first and after its last tile; NULL = nothing to do. */
+    void (*begin)(void);
+    void (*end)(void);
     /* row[i]: dim elements in dtype (bf16 or e4m3). Rows are packed as this instruction set likes them. */
     void (*pack_q)(const void *const *row, int64_t rows, int64_t dim, enum kvg_dtype dtype, void *packed);
     /* s[r * KVG_TILE + j] = q_r . k_j, unscaled, for r < rows rounded up to row_step and j < keys->count. */
@@ -83,7 +86,8 @@ void kvg_attention_arithmetic(const struct kvg_attention_ops *ops, const struct 
 int64_t kvg_attention_workspace(const struct kvg_attention_ops *ops, const struct kvg_problem *problem);
 int kvg_attention_run(const struct kvg_attention_ops *ops, const struct kvg_attention_args *args);
 
-extern const struct kvg_attention_ops kvg_attention_scalar, kvg_attention_avx2, kvg_attention_avx512;
+extern const struct kvg_attention_ops kvg_attention_scalar, kvg_attention_avx2, kvg_attention_avx512,
+    kvg_attention_amx;
 
 static inline int64_t kvg_round_up(int64_t value, int64_t step)
 {

@@ -25,9 +25,10 @@ enum { ROWS = 4, CHUNK = 4, BLOCK_KEYS = 16, STRIP = 16 };
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
+/* Blocks of four rows for the products of many rows, then the first four rows as they are. */
 static int64_t packed_q_bytes(int64_t rows, int64_t dim)
 {
-    return kvg_round_up(rows, ROWS) * dim * 4;
+    return (kvg_round_up(rows, ROWS) + ROWS) * dim * 4;
 }
 
 static int64_t scratch_bytes(int64_t dim)
@@ -35,9 +36,11 @@ static int64_t scratch_bytes(int64_t dim)
     return KVG_TILE * dim * 4;
 }
 
+/* Many rows: one lane per dim of a chunk of four, then two levels of a tree. Up to four rows: one lane per
+ * dim of eight, then three levels, which is shorter from 24 dims on. */
 static int64_t qk_chain(int64_t dim)
 {
-    return dim / CHUNK + 2; /* one lane per dim of a chunk, then two levels of a tree */
+    return dim / CHUNK + 3;
 }
 
 /* ---------------------------------------------------------------- decoding */
@@ -137,10 +140,10 @@ static void decode_rows(enum kvg_dtype dtype, const void *const *row, const char
 
 /* ---------------------------------------------------------------- logits */
 
-/* Blocks of four rows; within a block [chunk of four dims][row][dim]. Rows that do not exist are zero. */
+/* Within a block of four rows: [chunk of four dims][row][dim]. Rows that do not exist are zero. */
 static void pack_q(const void *const *row, int64_t rows, int64_t dim, enum kvg_dtype dtype, void *packed)
 {
-    float *out = packed;
+    float *out = packed, *plain = out + kvg_round_up(rows, ROWS) * dim;
 
     memset(packed, 0, (size_t)packed_q_bytes(rows, dim));
     for (int64_t r = 0; r < rows; r++) {
@@ -148,6 +151,9 @@ static void pack_q(const void *const *row, int64_t rows, int64_t dim, enum kvg_d
             const float q = dtype == KVG_BF16 ? kvg_bf16_decode(((const uint16_t *)row[r])[d])
                                               : kvg_fp8_e4m3_decode(((const uint8_t *)row[r])[d]);
             out[r / ROWS * ROWS * dim + d / CHUNK * ROWS * CHUNK + r % ROWS * CHUNK + d % CHUNK] = q;
+            if (r < ROWS) {
+                plain[r * dim + d] = q;
+            }
         }
     }
 }
@@ -189,11 +195,101 @@ ALWAYS_INLINE void logits_4(int pairs, const float *q, const float *k, int64_t d
     }
 }
 
+/* Two keys against up to four rows of plain Q: {row 0, .. row 3} of each key. */
+ALWAYS_INLINE void dots_2(enum kvg_dtype dtype, int rows, const void *const *row, const float *q, int64_t dim,
+                          __m128i *seen, __m128 out[2])
+{
+    __m256 acc[2][4], low[2], high[2], sum[2];
+    int64_t d = 0;
+
+    for (int r = 0; r < 4; r++) {
+        acc[0][r] = acc[1][r] = _mm256_setzero_ps();
+    }
+    for (; d + STRIP <= dim; d += STRIP) {
+        decode16(dtype, row[0], d, 0, &low[0], &high[0], seen);
+        decode16(dtype, row[1], d, 0, &low[1], &high[1], seen);
+        for (int r = 0; r < rows; r++) {
+            const __m256 q0 = _mm256_load_ps(q + r * dim + d), q1 = _mm256_load_ps(q + r * dim + d + 8);
+            acc[0][r] = _mm256_fmadd_ps(low[0], q0, acc[0][r]);
+            acc[1][r] = _mm256_fmadd_ps(low[1], q0, acc[1][r]);
+            acc[0][r] = _mm256_fmadd_ps(high[0], q1, acc[0][r]);
+            acc[1][r] = _mm256_fmadd_ps(high[1], q1, acc[1][r]);
+        }
+    }
+    if (d < dim) {
+        decode16(dtype, row[0], d, 1, &low[0], &high[0], seen);
+        decode16(dtype, row[1], d, 1, &low[1], &high[1], seen);
+        for (int r = 0; r < rows; r++) {
+            const __m256 q0 = _mm256_load_ps(q + r * dim + d);
+            acc[0][r] = _mm256_fmadd_ps(low[0], q0, acc[0][r]);
+            acc[1][r] = _mm256_fmadd_ps(low[1], q0, acc[1][r]);
+        }
+    }
+    for (int t = 0; t < 2; t++) {
+        sum[t] = sum_lanes(acc[t][0], acc[t][1], acc[t][2], acc[t][3]);
+        out[t] = _mm_add_ps(_mm256_castps256_ps128(sum[t]), _mm256_extractf128_ps(sum[t], 1));
+    }
+}
+
+/* All keys against up to four rows. 0 if an e4m3 NaN was seen: then s is not right yet. */
+ALWAYS_INLINE int logits_few(enum kvg_dtype dtype, int rows, const struct kvg_keys *keys, const float *q,
+                             float *s)
+{
+    const int64_t bytes = kvg_dtype_bytes(dtype);
+    const __m128 factor = _mm_set1_ps(decode_factor(dtype));
+    __m128i seen = _mm_setzero_si128();
+
+    for (int64_t j = 0; j < keys->count; j += 4) {
+        __m128 k[4];
+
+        for (int t = 0; t < 4; t++) {
+            kvg_prefetch(keys->ahead[j + t], keys->dim * bytes);
+        }
+        dots_2(dtype, rows, keys->row + j, q, keys->dim, &seen, k);
+        dots_2(dtype, rows, keys->row + j + 2, q, keys->dim, &seen, k + 2);
+        _MM_TRANSPOSE4_PS(k[0], k[1], k[2], k[3]);
+        for (int r = 0; r < rows; r++) {
+            _mm_store_ps(s + r * KVG_TILE + j, _mm_mul_ps(k[r], factor));
+        }
+    }
+    return !saw_nan(dtype, seen);
+}
+
+ALWAYS_INLINE int logits_few_rows(enum kvg_dtype dtype, int64_t rows, const struct kvg_keys *keys,
+                                  const float *q, float *s)
+{
+    switch (rows) {
+    case 1:
+        return logits_few(dtype, 1, keys, q, s);
+    case 2:
+        return logits_few(dtype, 2, keys, q, s);
+    case 3:
+        return logits_few(dtype, 3, keys, q, s);
+    default:
+        return logits_few(dtype, 4, keys, q, s);
+    }
+}
+
+static int logits_in_registers(const struct kvg_keys *keys, int64_t rows, const float *q, float *s)
+{
+    switch (keys->dtype) {
+    case KVG_E4M3:
+        return logits_few_rows(KVG_E4M3, rows, keys, q, s);
+    case KVG_E5M2:
+        return logits_few_rows(KVG_E5M2, rows, keys, q, s);
+    default:
+        return logits_few_rows(KVG_BF16, rows, keys, q, s);
+    }
+}
+
 static void logits(const struct kvg_keys *keys, const void *packed_q, int64_t rows, void *scratch, float *s)
 {
     const int64_t dim = keys->dim;
     const float factor = decode_factor(keys->dtype), *k = scratch;
 
+    if (rows <= ROWS && logits_in_registers(keys, rows, (const float *)packed_q + ROWS * dim, s)) {
+        return;
+    }
     for (int64_t j = 0; j < keys->count; j += BLOCK_KEYS) {
         decode_rows(keys->dtype, keys->row + j, keys->ahead + j, BLOCK_KEYS, dim, scratch);
         for (int64_t r = 0; r < rows; r += ROWS) {

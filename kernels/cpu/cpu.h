@@ -9,7 +9,7 @@
 #include "../kernel.h"
 
 /* Instruction sets a kernel is built for. Higher is faster, and higher ranks. */
-enum kvg_isa { KVG_ISA_SCALAR = 0, KVG_ISA_AVX2, KVG_ISA_AVX512, KVG_ISA_AVX512VBMI };
+enum kvg_isa { KVG_ISA_SCALAR = 0, KVG_ISA_AVX2, KVG_ISA_AVX512, KVG_ISA_AVX512VBMI, KVG_ISA_AMX };
 
 /* 1 if this CPU and this operating system run it; else 0 and one sentence in why[0..size). */
 int kvg_cpu_has(enum kvg_isa isa, char *why, size_t size);
@@ -25,7 +25,8 @@ static inline int64_t kvg_dtype_bytes(enum kvg_dtype dtype)
 const char *kvg_dtype_name(enum kvg_dtype dtype);
 
 extern const struct kvg_kernel kvg_cpu_store_scalar, kvg_cpu_store_avx2, kvg_cpu_store_avx512;
-extern const struct kvg_kernel kvg_cpu_dequant_scalar, kvg_cpu_dequant_avx2, kvg_cpu_dequant_avx512;
-extern const struct kvg_kernel kvg_cpu_fp8_scalar, kvg_cpu_fp8_avx2, kvg_cpu_fp8_avx512;
+extern const struct kvg_kernel kvg_cpu_dequant_scalar, kvg_cpu_dequant_avx2, kvg_cpu_dequant_avx512,
+    kvg_cpu_dequant_amx;
+extern const struct kvg_kernel kvg_cpu_fp8_scalar, kvg_cpu_fp8_avx2, kvg_cpu_fp8_avx512, kvg_cpu_fp8_amx;
 
 #endif

@@ -27,6 +27,10 @@ const char *kvg_dtype_name(enum kvg_dtype dtype)
 }
 
 #if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #define NEED(feature)                                                                                        \
     if (!__builtin_cpu_supports(feature)) {                                                                  \
         return kvg_cpu_no(why, size, "this CPU (or its operating system) does not offer %s", feature);       \
@@ -57,6 +61,25 @@ static int has_avx512vbmi(char *why, size_t size)
     return has_avx512(why, size);
 }
 
+/* The tile registers are 8 KiB of state, so Linux saves them only for a process that has asked. */
+static int has_amx(char *why, size_t size)
+{
+    enum { AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24 }; /* CPUID leaf 7, EDX */
+    enum { TILE_DATA = 18 };                         /* state component */
+    unsigned a, b, c, d;
+
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & (AMX_BF16 | AMX_TILE)) != (AMX_BF16 | AMX_TILE)) {
+        return kvg_cpu_no(why, size, "this CPU does not offer AMX with bf16");
+    }
+    if (!has_avx512vbmi(why, size)) {
+        return 0;
+    }
+    if (syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, (long)TILE_DATA) != 0) {
+        return kvg_cpu_no(why, size, "the operating system does not let this process use AMX");
+    }
+    return 1;
+}
+
 int kvg_cpu_has(enum kvg_isa isa, char *why, size_t size)
 {
     switch (isa) {
@@ -68,6 +91,8 @@ int kvg_cpu_has(enum kvg_isa isa, char *why, size_t size)
         return has_avx512(why, size);
     case KVG_ISA_AVX512VBMI:
         return has_avx512vbmi(why, size);
+    case KVG_ISA_AMX:
+        return has_amx(why, size);
     }
     return kvg_cpu_no(why, size, "unknown instruction set %d", (int)isa);
 }

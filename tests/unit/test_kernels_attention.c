@@ -539,7 +539,7 @@ static void check_exp2(const struct kvg_attention_ops *ops)
 static void test_exp2(void **state)
 {
     static const struct kvg_attention_ops *const all[] = {&kvg_attention_scalar, &kvg_attention_avx2,
-                                                          &kvg_attention_avx512};
+                                                          &kvg_attention_avx512, &kvg_attention_amx};
     (void)state;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         char why[256];

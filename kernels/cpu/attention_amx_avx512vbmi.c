@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * attention_amx_avx512vbmi.c: attention on the matrix tiles of AMX (TDPBF16PS): 16 x 16 sums over 32 bf16
+ * products in 16 cycles, where VDPBF16PS of the same CPU needs 512 cycles. What is left to do is decoding.
+ *
+ * Logits. K decoded row by row is the left operand as it lies there; Q, packed once as pairs of dims by rows,
+ * is the right one. The product has keys in rows and is transposed on the way to s.
+ *
+ * Values. P is the left operand as the softmax writes it; V interleaved by pairs of keys is the right one.
+ *
+ * TDPBF16PS multiplies into FP32, sums the even and the odd products of its 32 apart, adds the two, then adds
+ * that to the tile; it rounds to nearest even and flushes subnormals.
+ */
+#pragma GCC target("amx-tile,amx-bf16")
+
+#include "attention_avx512.h"
+
+enum { ROWS = 16, KEYS = 16, CHUNK = 32, CHUNK_KEYS = 32, TILE_FLOATS = 256 };
+
+/* GCC's tile loads do not tell the compiler that they read memory. */
+#define MEMORY_BARRIER() __asm__ volatile("" ::: "memory")
+
+struct tile_config {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t bytes_per_row[16];
+    uint8_t rows[16];
+};
+
+static void begin(void)
+{
+    struct tile_config config = {.palette = 1};
+
+    for (int i = 0; i < 8; i++) {
+        config.bytes_per_row[i] = 64;
+        config.rows[i] = 16;
+    }
+    MEMORY_BARRIER();
+    _tile_loadconfig(&config);
+}
+
+static void end(void)
+{
+    _tile_release();
+}
+
+static int64_t chunks(int64_t dim)
+{
+    return (dim + CHUNK - 1) / CHUNK;
+}
+
+static int64_t packed_q_bytes(int64_t rows, int64_t dim)
+{
+    return kvg_round_up(rows, ROWS) * chunks(dim) * CHUNK * 2;
+}
+
+/* A decoded tile, then four product tiles. */
+static int64_t scratch_bytes(int64_t dim)
+{
+    return KVG_TILE * padded(dim) * 2 + 4 * TILE_FLOATS * 4;
+}
+
+static float *products(const void *scratch, int64_t dim)
+{
+    return (float *)((char *)(uintptr_t)scratch + KVG_TILE * padded(dim) * 2);
+}
+
+static int64_t qk_chain(int64_t dim)
+{
+    return CHUNK / 2 + 1 + chunks(dim); /* even or odd products, their sum, the chunks */
+}
+
+/* Blocks of 16 rows; within a block [pair of dims][row][2]. Rows and dims that do not exist are zero. */
+static void pack_q(const void *const *row, int64_t rows, int64_t dim, enum kvg_dtype dtype, void *packed)
+{
+    uint16_t *out = packed;
+
+    memset(packed, 0, (size_t)packed_q_bytes(rows, dim));
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t d = 0; d < dim; d++) {
+            const uint16_t q = dtype == KVG_BF16
+                                   ? ((const uint16_t *)row[r])[d]
+                                   : kvg_bf16_encode(kvg_fp8_e4m3_decode(((const uint8_t *)row[r])[d]));
+            out[r / ROWS * ROWS * chunks(dim) * CHUNK + (d / 2 * ROWS + r % ROWS) * 2 + d % 2] = q;
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- logits */
+
+/* from[key][16] to s[row][key]: 16 keys, four rows (columns `column` .. + 3 of from). */
+ALWAYS_INLINE void transpose_4(const float *from, float *s)
+{
+    __m512 z[4], low[2], high[2];
+
+    for (int q = 0; q < 4; q++) { /* lane l: key 4 l + q */
+        z[q] = _mm512_castps128_ps512(_mm_loadu_ps(from + q * ROWS));
+        z[q] = _mm512_insertf32x4(z[q], _mm_loadu_ps(from + (q + 4) * ROWS), 1);
+        z[q] = _mm512_insertf32x4(z[q], _mm_loadu_ps(from + (q + 8) * ROWS), 2);
+        z[q] = _mm512_insertf32x4(z[q], _mm_loadu_ps(from + (q + 12) * ROWS), 3);
+    }
+    low[0] = _mm512_unpacklo_ps(z[0], z[1]);
+    low[1] = _mm512_unpacklo_ps(z[2], z[3]);
+    high[0] = _mm512_unpackhi_ps(z[0], z[1]);
+    high[1] = _mm512_unpackhi_ps(z[2], z[3]);
+    _mm512_store_ps(s, _mm512_shuffle_ps(low[0], low[1], 0x44));
+    _mm512_store_ps(s + KVG_TILE, _mm512_shuffle_ps(low[0], low[1], 0xee));
+    _mm512_store_ps(s + 2 * KVG_TILE, _mm512_shuffle_ps(high[0], high[1], 0x44));
+    _mm512_store_ps(s + 3 * KVG_TILE, _mm512_shuffle_ps(high[0], high[1], 0xee));
+}
+
+/* All 64 keys (undecoded ones give rubbish that nobody reads) against 16 rows. */
+ALWAYS_INLINE void logits_16(const uint16_t *k, const uint16_t *q, int64_t dim, float *product)
+{
+    const int64_t stride = padded(dim);
+
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (int64_t c = 0; c < chunks(dim); c++) {
+        const uint16_t *at = k + c * CHUNK;
+        _tile_loadd(4, q + c * CHUNK * ROWS, 64);
+        _tile_loadd(5, at, stride * 2);
+        _tile_dpbf16ps(0, 5, 4);
+        _tile_loadd(6, at + KEYS * stride, stride * 2);
+        _tile_dpbf16ps(1, 6, 4);
+        _tile_loadd(7, at + 2 * KEYS * stride, stride * 2);
+        _tile_dpbf16ps(2, 7, 4);
+        _tile_loadd(5, at + 3 * KEYS * stride, stride * 2);
+        _tile_dpbf16ps(3, 5, 4);
+    }
+    _tile_stored(0, product, 64);
+    _tile_stored(1, product + TILE_FLOATS, 64);
+    _tile_stored(2, product + 2 * TILE_FLOATS, 64);
+    _tile_stored(3, product + 3 * TILE_FLOATS, 64);
+    MEMORY_BARRIER();
+}
+
+static void logits(const struct kvg_keys *keys, const void *packed_q, int64_t rows, void *scratch, float *s)
+{
+    const int64_t dim = keys->dim;
+    float *product = products(scratch, dim);
+
+    if (keys->dtype == KVG_E4M3) {
+        decode_keys(KVG_E4M3, keys, 0, keys->count, scratch);
+    } else if (keys->dtype == KVG_E5M2) {
+        decode_keys(KVG_E5M2, keys, 0, keys->count, scratch);
+    } else {
+        decode_keys(KVG_BF16, keys, 0, keys->count, scratch);
+    }
+    MEMORY_BARRIER();
+    for (int64_t r = 0; r < rows; r += ROWS) {
+        logits_16(scratch, (const uint16_t *)packed_q + r * chunks(dim) * CHUNK, dim, product);
+        for (int64_t j = 0; j < keys->count; j += KEYS) {
+            for (int64_t i = 0; i < ROWS && r + i < rows; i += 4) {
+                transpose_4(product + j * ROWS + i, s + (r + i) * KVG_TILE + j);
+            }
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- values */
+
+/* product[b][row][16 dims] for four blocks of 16 dims, of 16 rows of P and `halves` halves of 32 keys. */
+ALWAYS_INLINE void values_16(const uint16_t *p, const uint16_t *v, int64_t stride, int64_t halves,
+                             float *product)
+{
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (int64_t h = 0; h < halves; h++) {
+        const uint16_t *at = v + h * CHUNK_KEYS * stride;
+        _tile_loadd(4, p + h * CHUNK_KEYS, KVG_TILE * 2);
+        _tile_loadd(5, at, stride * 4);
+        _tile_dpbf16ps(0, 4, 5);
+        _tile_loadd(6, at + 2 * VECTOR, stride * 4);
+        _tile_dpbf16ps(1, 4, 6);
+        _tile_loadd(7, at + 4 * VECTOR, stride * 4);
+        _tile_dpbf16ps(2, 4, 7);
+        _tile_loadd(5, at + 6 * VECTOR, stride * 4);
+        _tile_dpbf16ps(3, 4, 5);
+    }
+    _tile_stored(0, product, 64);
+    _tile_stored(1, product + TILE_FLOATS, 64);
+    _tile_stored(2, product + 2 * TILE_FLOATS, 64);
+    _tile_stored(3, product + 3 * TILE_FLOATS, 64);
+    MEMORY_BARRIER();
+}
+
+static void values(const struct kvg_keys *keys, const void *p, const float *factor, int64_t rows,
+                   void *scratch, float *acc, int64_t acc_stride)
+{
+    const int64_t dim = keys->dim, stride = padded(dim), halves = (keys->count + CHUNK_KEYS - 1) / CHUNK_KEYS;
+    const int64_t missing = halves * CHUNK_KEYS - keys->count;
+    float *product = products(scratch, dim);
+
+    if (keys->dtype == KVG_E4M3) {
+        decode_pairs(KVG_E4M3, keys, scratch);
+    } else if (keys->dtype == KVG_E5M2) {
+        decode_pairs(KVG_E5M2, keys, scratch);
+    } else {
+        decode_pairs(KVG_BF16, keys, scratch);
+    }
+    /* P is 0 there, but old scratch may hold a NaN. */
+    memset((uint16_t *)scratch + keys->count * stride, 0, (size_t)(missing * stride * 2));
+    MEMORY_BARRIER();
+    for (int64_t r = 0; r < rows; r += ROWS) {
+        const int64_t n = rows - r < ROWS ? rows - r : ROWS;
+        for (int64_t d = 0; d < dim; d += STRIP) {
+            const int64_t blocks = dim - d < STRIP ? (dim - d + VECTOR - 1) / VECTOR : 4;
+
+            values_16((const uint16_t *)p + r * KVG_TILE, (const uint16_t *)scratch + 2 * d, stride, halves,
+                      product);
+            for (int64_t i = 0; i < n; i++) {
+                for (int64_t b = 0; b < blocks; b++) {
+                    float *at = acc + (r + i) * acc_stride + d + b * VECTOR;
+                    const __m512 sum = _mm512_load_ps(product + b * TILE_FLOATS + i * VECTOR);
+                    _mm512_store_ps(at,
+                                    _mm512_fmadd_ps(_mm512_load_ps(at), _mm512_set1_ps(factor[r + i]), sum));
+                }
+            }
+        }
+    }
+}
+
+const struct kvg_attention_ops kvg_attention_amx = {
+    .isa = KVG_ISA_AMX,
+    .row_step = ROWS,
+    .packed_q_bytes = packed_q_bytes,
+    .scratch_bytes = scratch_bytes,
+    .p_row_bytes = KVG_TILE * 2,
+    .begin = begin,
+    .end = end,
+    .pack_q = pack_q,
+    .logits = logits,
+    .softmax = softmax,
+    .values = values,
+    .exp2 = exp2_all,
+    .qk_chain = qk_chain,
+    .exp2_rel_error = KVG_EXP2_REL_ERROR,
+    .p_format = KVG_BF16,
+    .operand = KVG_BF16,
+    .dtypes = 1u << KVG_BF16 | 1u << KVG_E4M3 | 1u << KVG_E5M2,
+};

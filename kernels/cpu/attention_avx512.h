@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * attention_avx512.h: what the kernels on bf16 products share (vdpbf16ps and AMX): decoding to bf16 and the
+ * softmax. Included once by each; needs AVX-512 with VBMI and BF16.
+ *
+ * Decoding. Every FP8 value is a bf16, and its magnitude code indexes two tables of 128 bytes (VPERMI2B): the
+ * low and the high byte of that bf16. The table gives normal bf16 numbers for FP8 subnormals, which matters:
+ * the products flush subnormal operands, so a mere shift into place would lose them.
+ */
+#include "attention.h"
+#include "exp2.h"
+
+#include <immintrin.h>
+#include <math.h>
+#include <string.h>
+
+enum { VECTOR = 16, STRIP = 4 * VECTOR };
+
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+/* bf16 of a magnitude code. e4m3: subnormal m * 2^-9 (bf16 exponent of 2^-9: 118); e5m2: m * 2^-16 (111). */
+#define E4M3(c)                                                                                              \
+    ((c) == 0x7f ? 0x7fc0                                                                                    \
+     : (c) >= 8  ? (((c) >> 3) + 120) << 7 | ((c)&7) << 4                                                    \
+     : (c) >= 4  ? 120 << 7 | ((c)&3) << 5                                                                   \
+     : (c) >= 2  ? 119 << 7 | ((c)&1) << 6                                                                   \
+     : (c) == 1  ? 118 << 7                                                                                  \
+                 : 0)
+#define E5M2(c)                                                                                              \
+    ((c) > 0x7c ? 0x7fc0                                                                                     \
+     : (c) >= 4 ? (((c) >> 2) + 112) << 7 | ((c)&3) << 5                                                     \
+     : (c) >= 2 ? 112 << 7 | ((c)&1) << 6                                                                    \
+     : (c) == 1 ? 111 << 7                                                                                   \
+                : 0)
+#define LOW(x) (uint8_t)((x)&0xff)
+#define HIGH(x) (uint8_t)((x) >> 8)
+#define BY_4(part, of, c) part(of((c))), part(of((c) + 1)), part(of((c) + 2)), part(of((c) + 3))
+#define BY_16(part, of, c)                                                                                   \
+    BY_4(part, of, c), BY_4(part, of, (c) + 4), BY_4(part, of, (c) + 8), BY_4(part, of, (c) + 12)
+#define BY_64(part, of, c)                                                                                   \
+    BY_16(part, of, c), BY_16(part, of, (c) + 16), BY_16(part, of, (c) + 32), BY_16(part, of, (c) + 48)
+#define TABLE(of)                                                                                            \
+    {                                                                                                        \
+        {BY_64(LOW, of, 0), BY_64(LOW, of, 64)},                                                             \
+        {                                                                                                    \
+            BY_64(HIGH, of, 0), BY_64(HIGH, of, 64)                                                          \
+        }                                                                                                    \
+    }
+static const _Alignas(64) uint8_t table_e4m3[2][128] = TABLE(E4M3);
+static const _Alignas(64) uint8_t table_e5m2[2][128] = TABLE(E5M2);
+
+struct tables {
+    __m512i low[2], high[2];
+};
+
+static int64_t padded(int64_t dim)
+{
+    return kvg_round_up(dim, STRIP);
+}
+
+/* ---------------------------------------------------------------- decoding */
+
+ALWAYS_INLINE struct tables load_tables(enum kvg_dtype dtype)
+{
+    const uint8_t(*t)[128] = dtype == KVG_E5M2 ? table_e5m2 : table_e4m3;
+
+    return (struct tables){{_mm512_load_si512(t[0]), _mm512_load_si512(t[0] + 64)},
+                           {_mm512_load_si512(t[1]), _mm512_load_si512(t[1] + 64)}};
+}
+
+/* Low and high bytes of 64 codes, in place. */
+ALWAYS_INLINE void convert(const struct tables *t, __m512i codes, __m512i *low, __m512i *high)
+{
+    const __m512i magnitude = _mm512_permutex2var_epi8(t->high[0], codes, t->high[1]);
+
+    *low = _mm512_permutex2var_epi8(t->low[0], codes, t->low[1]);
+    *high =
+        _mm512_ternarylogic_epi32(magnitude, codes, _mm512_set1_epi8((char)0x80), 0xf8); /* | (codes & 80) */
+}
+
+/* 64 dims (those of the mask) of a key to out. */
+ALWAYS_INLINE void decode_64(enum kvg_dtype dtype, const struct tables *t, const char *at, __mmask64 mask,
+                             uint16_t *out)
+{
+    const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7); /* undone by the unpacking */
+    __m512i low, high;
+
+    if (dtype == KVG_BF16) {
+        _mm512_store_si512(out, _mm512_maskz_loadu_epi16((__mmask32)mask, at));
+        _mm512_store_si512(out + 32, _mm512_maskz_loadu_epi16((__mmask32)(mask >> 32), at + 64));
+        return;
+    }
+    convert(t, _mm512_permutexvar_epi64(order, _mm512_maskz_loadu_epi8(mask, at)), &low, &high);
+    _mm512_store_si512(out, _mm512_unpacklo_epi8(low, high));
+    _mm512_store_si512(out + 32, _mm512_unpackhi_epi8(low, high));
+}
+
+/* count keys to out[count][padded(dim)] in bf16; zero behind dim. */
+ALWAYS_INLINE void decode_keys(enum kvg_dtype dtype, const struct kvg_keys *keys, int64_t begin,
+                               int64_t count, uint16_t *out)
+{
+    const int64_t bytes = kvg_dtype_bytes(dtype), whole = keys->dim / STRIP * STRIP, rest = keys->dim - whole;
+    const __mmask64 mask = rest ? ~(__mmask64)0 >> (64 - rest) : 0;
+    const struct tables t = load_tables(dtype);
+
+    for (int64_t j = begin; j < begin + count; j++) {
+        const char *row = keys->row[j], *ahead = keys->ahead[j];
+
+        for (int64_t d = 0; d < whole; d += STRIP, out += STRIP) {
+            kvg_prefetch(ahead + d * bytes, STRIP * bytes);
+            decode_64(dtype, &t, row + d * bytes, ~(__mmask64)0, out);
+        }
+        if (rest) {
+            kvg_prefetch(ahead + whole * bytes, rest * bytes);
+            decode_64(dtype, &t, row + whole * bytes, mask, out);
+            out += STRIP;
+        }
+    }
+}
+
+/* Lane i of the result: bytes 0..7 keys (a, b) of dims 4i .. 4i+3, bytes 8..15 of dims 16+4i .. 16+4i+3,
+ * where the source has 32 dims of a, then of b. */
+#define PAIR(i, q) 4 * (i) + (q), 32 + 4 * (i) + (q)
+#define LANE(i)                                                                                              \
+    PAIR(i, 0), PAIR(i, 1), PAIR(i, 2), PAIR(i, 3), PAIR((i) + 4, 0), PAIR((i) + 4, 1), PAIR((i) + 4, 2),    \
+        PAIR((i) + 4, 3)
+static const _Alignas(64) uint8_t pair_order[64] = {LANE(0), LANE(1), LANE(2), LANE(3)};
+/* Word i of the result: dim i / 2 of a (even) or b (odd). */
+#define WORDS(i) (i), 32 + (i), (i) + 1, 33 + (i), (i) + 2, 34 + (i), (i) + 3, 35 + (i)
+static const _Alignas(64) uint16_t pair_words[32] = {WORDS(0), WORDS(4), WORDS(8), WORDS(12)};
+
+/* What the conversion of pairs keeps in registers. */
+struct pair_tables {
+    struct tables t;
+    __m512i order, low_words, high_words;
+};
+
+ALWAYS_INLINE struct pair_tables load_pair_tables(enum kvg_dtype dtype)
+{
+    const __m512i words = _mm512_load_si512(pair_words);
+
+    return (struct pair_tables){load_tables(dtype), _mm512_load_si512(pair_order), words,
+                                _mm512_add_epi16(words, _mm512_set1_epi16(16))};
+}
+
+/* 32 dims (those of the mask) of keys a and b, interleaved: 16 dims each in *low and *high. */
+ALWAYS_INLINE void decode_pair(enum kvg_dtype dtype, const struct pair_tables *t, const char *a,
+                               const char *b, __mmask32 mask, __m512i *low, __m512i *high)
+{
+    if (dtype == KVG_BF16) {
+        const __m512i x = _mm512_maskz_loadu_epi16(mask, a), y = _mm512_maskz_loadu_epi16(mask, b);
+        *low = _mm512_permutex2var_epi16(x, t->low_words, y);
+        *high = _mm512_permutex2var_epi16(x, t->high_words, y);
+        return;
+    }
+    const __m256i x = _mm256_maskz_loadu_epi8(mask, a), y = _mm256_maskz_loadu_epi8(mask, b);
+    const __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(x), y, 1);
+    __m512i low_bytes, high_bytes;
+
+    convert(&t->t, _mm512_permutexvar_epi8(t->order, both), &low_bytes, &high_bytes);
+    *low = _mm512_unpacklo_epi8(low_bytes, high_bytes);
+    *high = _mm512_unpackhi_epi8(low_bytes, high_bytes);
+}
+
+ALWAYS_INLINE __mmask32 mask_32(int64_t dims)
+{
+    return dims < 32 ? ~(__mmask32)0 >> (32 - dims) : ~(__mmask32)0;
+}
+
+/* All keys to out[count / 2][padded(dim)][2] in bf16. */
+ALWAYS_INLINE void decode_pairs(enum kvg_dtype dtype, const struct kvg_keys *keys, uint16_t *out)
+{
+    const int64_t dim = keys->dim, stride = padded(dim), bytes = kvg_dtype_bytes(dtype);
+    const struct pair_tables t = load_pair_tables(dtype);
+
+    for (int64_t j = 0; j < keys->count; j += 2, out += 2 * stride) {
+        const char *a = keys->row[j], *b = keys->row[j + 1];
+        kvg_prefetch(keys->ahead[j], dim * bytes);
+        kvg_prefetch(keys->ahead[j + 1], dim * bytes);
+        for (int64_t d = 0; d < dim; d += 32) {
+            __m512i low, high;
+            decode_pair(dtype, &t, a + d * bytes, b + d * bytes, mask_32(dim - d), &low, &high);
+            _mm512_store_si512(out + 2 * d, low);
+            _mm512_store_si512(out + 2 * d + 32, high);
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- softmax */
+
+ALWAYS_INLINE __m512 exp2_16(__m512 x)
+{
+    x = _mm512_max_ps(_mm512_set1_ps(-127.0f), x); /* the second operand where one is NaN */
+    const __m512 n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const __m512 r = _mm512_sub_ps(x, n);
+    const __m512i power =
+        _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23);
+    __m512 p = _mm512_set1_ps(KVG_EXP2_C6);
+
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(KVG_EXP2_C5));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(KVG_EXP2_C4));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(KVG_EXP2_C3));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(KVG_EXP2_C2));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(KVG_EXP2_C1));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(KVG_EXP2_C0));
+    return _mm512_mul_ps(p, _mm512_castsi512_ps(power));
+}
+
+ALWAYS_INLINE __m512 tanh_16(__m512 x)
+{
+    const __m512 sign = _mm512_and_ps(x, _mm512_set1_ps(-0.0f)), a = _mm512_abs_ps(x),
+                 z = _mm512_mul_ps(x, x);
+    const __m512 two = _mm512_set1_ps(2.0f), one = _mm512_set1_ps(1.0f);
+    const __m512 large = _mm512_min_ps(_mm512_set1_ps(KVG_TANH_LARGE), a); /* NaN stays */
+    const __m512 e = exp2_16(_mm512_mul_ps(large, _mm512_set1_ps((float)(2.0 * KVG_LOG2E))));
+    const __m512 high = _mm512_or_ps(_mm512_sub_ps(one, _mm512_div_ps(two, _mm512_add_ps(e, one))), sign);
+    __m512 y = _mm512_set1_ps(KVG_TANH_C4);
+
+    y = _mm512_fmadd_ps(y, z, _mm512_set1_ps(KVG_TANH_C3));
+    y = _mm512_fmadd_ps(y, z, _mm512_set1_ps(KVG_TANH_C2));
+    y = _mm512_fmadd_ps(y, z, _mm512_set1_ps(KVG_TANH_C1));
+    y = _mm512_fmadd_ps(y, z, _mm512_set1_ps(KVG_TANH_C0));
+    y = _mm512_fmadd_ps(x, _mm512_mul_ps(z, y), x);
+    return _mm512_mask_mov_ps(high, _mm512_cmp_ps_mask(a, _mm512_set1_ps(KVG_TANH_SMALL), _CMP_LT_OQ), y);
+}
+
+/* p >= 0 rounded to e4m3, still as FP32. p <= 2^8 (1 + a few ulp), so nothing saturates. */
+ALWAYS_INLINE __m512 round_e4m3(__m512 p)
+{
+    const __m512i bits = _mm512_castps_si512(p);
+    const __m512i even = _mm512_and_si512(_mm512_srli_epi32(bits, 20), _mm512_set1_epi32(1));
+    const __m512i up = _mm512_add_epi32(bits, _mm512_add_epi32(even, _mm512_set1_epi32(0x7ffff)));
+    const __m512 normal = _mm512_castsi512_ps(_mm512_and_si512(up, _mm512_set1_epi32((int)0xfff00000)));
+    const __m512 magic = _mm512_set1_ps(KVG_FP8_E4M3.subnormal_magic);
+    const __mmask16 small = _mm512_cmp_ps_mask(p, _mm512_set1_ps(KVG_FP8_E4M3.min_normal), _CMP_LT_OQ);
+
+    return _mm512_mask_sub_ps(normal, small, _mm512_add_ps(p, magic), magic);
+}
+
+static void exp2_all(float *x, int64_t count)
+{
+    for (int64_t i = 0; i < count; i += VECTOR) {
+        _mm512_storeu_ps(x + i, exp2_16(_mm512_loadu_ps(x + i)));
+    }
+}
+
+static float softmax(const struct kvg_softmax *how, float *s, int64_t lo, int64_t hi,
+                     struct kvg_row_state *state, void *p_row)
+{
+    const float before = state->max;
+    const __m512 scale = _mm512_set1_ps(how->scale), cap = _mm512_set1_ps(how->cap_log2);
+    const uint64_t seen = (~(uint64_t)0 >> (64 - hi)) & (~(uint64_t)0 << lo);
+    __m512 t[KVG_TILE / VECTOR], top = _mm512_set1_ps(before), shift, sum = _mm512_setzero_ps();
+    float max, factor;
+
+    for (int i = 0; i < KVG_TILE / VECTOR; i++) {
+        t[i] = _mm512_mul_ps(_mm512_load_ps(s + VECTOR * i), scale);
+        if (how->cap_log2 > 0.0f) {
+            t[i] = _mm512_mul_ps(tanh_16(t[i]), cap);
+        }
+        t[i] = _mm512_mask_mov_ps(_mm512_set1_ps(-INFINITY), (__mmask16)(seen >> (VECTOR * i)), t[i]);
+        top = _mm512_max_ps(t[i], top); /* the second operand where one is NaN */
+    }
+    max = _mm512_reduce_max_ps(top);
+    shift = _mm512_set1_ps(max - how->offset);
+    for (int i = 0; i < KVG_TILE / VECTOR; i++) {
+        t[i] = exp2_16(_mm512_sub_ps(t[i], shift));
+        sum = _mm512_add_ps(sum, t[i]);
+        t[i] = how->p_e4m3 ? round_e4m3(t[i]) : t[i];
+    }
+    for (int i = 0; i < KVG_TILE / VECTOR; i += 2) {
+        const __m512bh p = _mm512_cvtne2ps_pbh(t[i + 1], t[i]);
+        _mm512_store_si512((uint16_t *)p_row + VECTOR * i, (__m512i)p);
+    }
+    factor = before == max ? 1.0f : before == -INFINITY ? 0.0f : kvg_exp2(before - max);
+    state->max = max;
+    state->sum = state->sum * factor + _mm512_reduce_add_ps(sum);
+    return factor;
+}
