@@ -58,7 +58,7 @@ int kvg_input_fill(const struct kvg_input_shape *shape, enum kvg_tensor tensor, 
                    struct kvg_error *error);
 
 /* absmax[samples][heads] of a tensor over a token set, as an observer sees it. Synthetic: samples of the same
- * distribution with seed + 1 (calibration: 64 samples of 512 tokens; random_tokens: 1 sample of 2048 tokens);
+ * distribution with seed + 1 (calibration: 64 samples of 128 tokens; random_tokens: 1 sample of 2048 tokens);
  * factors, wide channels and directions stay those of `seed`, as a model's stay its own. `context`, `seq` and
  * `q_len` of the shape are unused. *samples and the
  * malloc'ed *absmax are the caller's. heads = q_heads for Q, kv_heads for K and V. */

@@ -9,7 +9,7 @@
 #include "inputs.h"
 
 /* Tokens of one calibration sample, samples of the calibration set, tokens of the random-token batch. */
-#define KVG_SYNTHETIC_SAMPLE_TOKENS 512
+#define KVG_SYNTHETIC_SAMPLE_TOKENS 128
 #define KVG_SYNTHETIC_SAMPLES 64
 #define KVG_SYNTHETIC_RANDOM_TOKENS 2048
 

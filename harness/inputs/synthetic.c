@@ -274,7 +274,7 @@ void kvg_generator_fill(const struct kvg_generator *g, int64_t first, int64_t to
                         uint16_t *out)
 {
     int64_t rows = tokens * g->heads;
-#pragma omp parallel for schedule(static) num_threads(threads)
+#pragma omp parallel for schedule(static) num_threads(threads) if (rows * g->head_dim > 65536)
     for (int64_t row = 0; row < rows; row++) {
         uint32_t token = (uint32_t)(first + row / g->heads), head = (uint32_t)(row % g->heads);
         for (int64_t dim = 0; dim < g->head_dim; dim += 64) {

@@ -561,19 +561,19 @@ static void test_absmax(void **state)
     assert_int_equal(kvg_generator_make(&s, KVG_TENSOR_K, KVG_SET_CALIBRATION, &g, NULL), 0);
     assert_true(g.seed == s.seed + 1);
     float largest[4] = {0};
-    for (uint32_t t = 0; t < 512; t++)
+    for (uint32_t t = 0; t < 128; t++)
         for (uint32_t h = 0; h < 4; h++)
             for (uint32_t d = 0; d < 64; d++)
                 largest[h] = fmaxf(largest[h], fabsf(kvg_generate(&g, kvg_normal_table, t, h, d)));
     for (int h = 0; h < 4; h++)
         assert_true(absmax[3 * 4 + h] == bf16(kvg_bf16_bits(largest[h])));
     kvg_generator_free(&g);
-    /* the same factors as the evaluation set: absmax over rms is that of 32768 normals, about 4.2 */
+    /* the same factors as the evaluation set: absmax over rms is that of 8192 normals, about 3.9 */
     s.seq = 0;
     float *k = fill(&s, KVG_TENSOR_K, 2), *none = absmax;
     for (int h = 0; h < 4; h++) {
         double factor = rms(k, 4, 64, 512, h);
-        assert_true(absmax[h] / factor > 3.6 && absmax[h] / factor < 5.6);
+        assert_true(absmax[h] / factor > 3.2 && absmax[h] / factor < 5.4);
         assert_true(random[h] / factor > 3.9 && random[h] / factor < 6);
     }
     assert_int_equal(kvg_input_absmax(&s, KVG_TENSOR_K, KVG_SET_EVALUATION, &none, &samples, NULL), -1);

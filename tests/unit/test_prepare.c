@@ -63,6 +63,7 @@ static void test_ragged_lengths(void **state)
     (void)state;
     struct kvg_case c = small_case();
     struct kvg_prepared p;
+    c.calibration = KVG_CALIBRATION_NONE;
     c.batch = 10;
     c.context = 2000;
     prepare(&c, &p);
@@ -97,6 +98,7 @@ static void test_query_lengths(void **state)
     (void)state;
     struct kvg_case c = small_case();
     struct kvg_prepared p;
+    c.calibration = KVG_CALIBRATION_NONE;
     c.phase = KVG_PHASE_PREFILL;
     c.q_len = c.context;
     prepare(&c, &p);
@@ -197,12 +199,11 @@ static void test_pages(void **state)
         for (int layout = 0; layout < 2; layout++) {
             struct kvg_case c = small_case();
             c.kv_cache_dtype = dtypes[i];
+            c.calibration = KVG_CALIBRATION_NONE;
             c.layout = (enum kvg_layout)layout;
             c.block_size = i % 2 ? 24 : 16;
-            if (dtypes[i] == KVG_CACHE_AUTO) {
+            if (dtypes[i] == KVG_CACHE_AUTO)
                 c.scheme = KVG_PER_TENSOR;
-                c.calibration = KVG_CALIBRATION_NONE;
-            }
             check_pages(&c);
         }
 }
@@ -213,6 +214,7 @@ static void test_shuffle_follows_seed(void **state)
     (void)state;
     struct kvg_case c = small_case();
     struct kvg_prepared a, b, other;
+    c.calibration = KVG_CALIBRATION_NONE;
     prepare(&c, &a);
     prepare(&c, &b);
     c.seed++;
@@ -247,21 +249,32 @@ static void test_threads_change_nothing(void **state)
 
 /* ---------------------------------------------------------------------------------------- scales */
 
-/* Largest |x| of one head (or all, head < 0) of the calibration or random-token set, from filled values: the
- * sets are the distribution at seed + 1, sample s being sequence s of its own stream, so the absmax function
- * is the only way to see them; here its result is reduced by hand. */
-static float hand_absmax(const struct kvg_case *c, enum kvg_tensor tensor, enum kvg_token_set set, int head,
-                         enum kvg_ref_observer observer)
+/* What an observer sees of the small case's input, fetched once: absmax[sample][head]. */
+static const float *seen(const struct kvg_case *c, enum kvg_tensor tensor, enum kvg_token_set set,
+                         int64_t *samples)
 {
+    static float *absmax[3][2];
+    static int64_t count[3][2];
     struct kvg_input_shape shape = {.input = c->input,
                                     .seed = c->seed,
                                     .layer = c->layer,
                                     .q_heads = c->q_heads,
                                     .kv_heads = c->kv_heads,
                                     .head_dim = c->head_dim};
-    float *absmax, state = 0;
+    if (!absmax[tensor][set])
+        assert_int_equal(
+            kvg_input_absmax(&shape, tensor, set, &absmax[tensor][set], &count[tensor][set], NULL), 0);
+    *samples = count[tensor][set];
+    return absmax[tensor][set];
+}
+
+/* Largest |x| of one head (or all, head < 0) of a set, reduced by hand. */
+static float hand_absmax(const struct kvg_case *c, enum kvg_tensor tensor, enum kvg_token_set set, int head,
+                         enum kvg_ref_observer observer)
+{
     int64_t samples, heads = tensor == KVG_TENSOR_Q ? c->q_heads : c->kv_heads;
-    assert_int_equal(kvg_input_absmax(&shape, tensor, set, &absmax, &samples, NULL), 0);
+    const float *absmax = seen(c, tensor, set, &samples);
+    float state = 0;
     for (int64_t s = 0; s < samples; s++) {
         float sample = 0;
         for (int64_t h = 0; h < heads; h++)
@@ -274,7 +287,6 @@ static float hand_absmax(const struct kvg_case *c, enum kvg_tensor tensor, enum 
         else
             state = state + 0.01f * (sample - state);
     }
-    free(absmax);
     return state;
 }
 
@@ -550,6 +562,7 @@ static void test_guards(void **state)
     (void)state;
     struct kvg_case c = small_case();
     struct kvg_prepared p;
+    c.calibration = KVG_CALIBRATION_NONE;
     prepare(&c, &p);
     assert_int_equal(kvg_prepared_check(&p, NULL), 0);
     assert_int_equal((uintptr_t)p.k_cache % KVG_GUARD_ALIGNMENT, 0);
@@ -707,6 +720,7 @@ static void test_offsets_are_64_bit(void **state)
     (void)state;
     struct kvg_case c = small_case();
     struct kvg_prepared p;
+    c.calibration = KVG_CALIBRATION_NONE;
     c.layout = KVG_HND;
     prepare(&c, &p);
     struct kvg_ref_attention a;
