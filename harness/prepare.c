@@ -6,6 +6,7 @@
  */
 #include <math.h>
 #include <string.h>
+#include "../reference/clones.h"
 #include "prepare_parts.h"
 
 #define BF16_NAN 0x7fc0u
@@ -109,11 +110,30 @@ static void fill_cache(const struct kvg_prepared *p, struct kvg_pages *pages, co
                         p->slot_mapping, p->store_tokens, c->kv_heads, c->head_dim);
 }
 
+/* What became of the values of one row. */
+struct losses {
+    int32_t beyond, nonzero, lost;
+};
+
+KVG_REF_CLONES
+static struct losses count_row(const float *x, int32_t count, float scale, float largest, float half)
+{
+    int32_t beyond = 0, nonzero = 0, lost = 0;
+    for (int32_t i = 0; i < count; i++) {
+        float magnitude = fabsf(x[i]), code = magnitude / scale;
+        beyond += code > largest;
+        nonzero += magnitude > 0;
+        lost += (magnitude > 0) & (code <= half);
+    }
+    return (struct losses){beyond, nonzero, lost};
+}
+
 /* Shares of values beyond the largest code, and of non-zero values that round to zero: those up to half the
  * smallest subnormal, the half itself included, as it ties to zero, the even code. */
 static void count_losses(const struct kvg_prepared *p, const float *scale, const uint16_t *source,
                          double *saturated, double *flushed)
 {
+    enum { PIECE = 256 };
     const struct kvg_case *c = &p->c;
     const struct kvg_ref_format_info *format = kvg_ref_format_info(kvg_ref_format_of(p->problem.kv_dtype));
     const float largest = (float)format->max;
@@ -123,16 +143,17 @@ static void count_losses(const struct kvg_prepared *p, const float *scale, const
     if (p->problem.kv_dtype == KVG_BF16)
         return;
 #pragma omp parallel for schedule(static) reduction(+ : beyond, lost, nonzero) if (rows > 1024)
-    for (int64_t r = 0; r < rows; r++) {
-        float s = scale[r % c->kv_heads * p->scale_stride];
-        for (int64_t d = 0; d < c->head_dim; d++) {
-            float x = fabsf(kvg_ref_bf16_decode(source[r * c->head_dim + d]));
-            float code = kvg_ref_scaled(KVG_REF_DIVIDE, x, s);
-            beyond += code > largest;
-            nonzero += x > 0;
-            lost += x > 0 && code <= half;
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t d = 0; d < c->head_dim; d += PIECE) {
+            float x[PIECE];
+            int64_t n = c->head_dim - d < PIECE ? c->head_dim - d : PIECE;
+            kvg_ref_load_row(KVG_REF_BF16, source, r * c->head_dim + d, n, x);
+            struct losses row =
+                count_row(x, (int32_t)n, scale[r % c->kv_heads * p->scale_stride], largest, half);
+            beyond += row.beyond;
+            nonzero += row.nonzero;
+            lost += row.lost;
         }
-    }
     *saturated = rows ? (double)beyond / (double)(rows * c->head_dim) : 0;
     *flushed = nonzero ? (double)lost / (double)nonzero : 0;
 }

@@ -64,9 +64,10 @@ struct kvg_normal_segment {
     float base, slope;
 };
 #ifdef __cplusplus
-extern "C"
+extern "C" const struct kvg_normal_segment kvg_normal_table[KVG_NORMAL_SEGMENTS];
+#else
+extern const struct kvg_normal_segment kvg_normal_table[KVG_NORMAL_SEGMENTS];
 #endif
-    extern const struct kvg_normal_segment kvg_normal_table[KVG_NORMAL_SEGMENTS];
 
 /* Standard normal of 32 random bits: the top bit is the sign, the lower 31 (made odd) over 2^32 are the tail
  * probability. Exactly symmetric; |x| is at most 6.23. The integer is cut to 24 significant bits, so that its
