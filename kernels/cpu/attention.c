@@ -42,6 +42,7 @@ struct scratch {
 /* K or V of one tile, all heads of the item: addresses of the item's first head. NULL: not visible. */
 struct tile_rows {
     const char *row[KVG_TILE];
+    int whole; /* no NULL */
 };
 
 static int64_t splits_of(const struct run *run, int64_t seq_len)
@@ -175,27 +176,39 @@ static void find_rows(const struct run *run, const struct kvg_pages *pages, cons
     for (; j < KVG_TILE; j++) {
         out->row[j] = NULL;
     }
+    out->whole = start >= begin && start + KVG_TILE <= end;
 }
 
-/* The rows of head `head` of the item, and what to prefetch meanwhile: with the heads of a token side by side
- * in memory, the h-th of `heads` equal parts of the next tile in token order; otherwise the same head's rows.
- */
-static void head_keys(const struct run *run, const struct kvg_pages *pages, const struct tile_rows *now,
-                      const struct tile_rows *next, int64_t head, int64_t heads, const char *zero,
-                      struct kvg_keys *keys)
+/* The rows of one head of the item. */
+static void head_rows(const struct tile_rows *now, int64_t offset, const char *zero, const void **row)
 {
-    const int64_t bytes = kvg_dtype_bytes(run->problem->kv_dtype), row_bytes = keys->dim * bytes;
-    const int64_t offset = head * pages->stride_head * bytes;
-    const int adjacent = pages->stride_head == keys->dim;
-    int64_t token = adjacent ? head * KVG_TILE / heads : 0, part = adjacent ? head * KVG_TILE % heads : head;
-
+    if (now->whole) { /* nearly every tile; the compiler turns this into vector additions */
+        for (int64_t j = 0; j < KVG_TILE; j++) {
+            row[j] = now->row[j] + offset;
+        }
+        return;
+    }
     for (int64_t j = 0; j < KVG_TILE; j++) {
-        const char *row = next->row[token];
-        keys->row[j] = now->row[j] ? now->row[j] + offset : zero;
-        keys->ahead[j] = row ? row + part * (adjacent ? row_bytes : pages->stride_head * bytes) : zero;
-        if (!adjacent || ++part == heads) {
-            part = adjacent ? 0 : part;
-            token++;
+        row[j] = now->row[j] ? now->row[j] + offset : zero;
+    }
+}
+
+/* What to prefetch while the tile of one head is read. With the heads of a token side by side in memory: the
+ * head's share of the next tile in the order of addresses; otherwise the same head's rows. */
+static void head_ahead(const struct run *run, const struct kvg_pages *pages, const struct tile_rows *next,
+                       int64_t head, int64_t heads, const char *zero, const char **ahead)
+{
+    const int64_t bytes = kvg_dtype_bytes(run->problem->kv_dtype), row_bytes = run->problem->head_dim * bytes;
+    int64_t token = head * KVG_TILE / heads, part = head * KVG_TILE % heads, j = 0;
+
+    if (pages->stride_head != run->problem->head_dim) {
+        head_rows(next, head * pages->stride_head * bytes, zero, (const void **)ahead);
+        return;
+    }
+    for (; j < KVG_TILE; token++, part = 0) {
+        const char *row = next->row[token] ? next->row[token] : zero; /* behind zero: unused, but harmless */
+        for (; part < heads && j < KVG_TILE; part++) {
+            ahead[j++] = row + part * row_bytes;
         }
     }
 }
@@ -313,6 +326,7 @@ static void run_item(const struct run *run, const struct item *it, const struct 
     const int64_t ahead_end = run->problem->threads == 1 && it->single == 0 ? it->seq_len : it->end;
     struct tile_rows k_now, v_now, k_next, v_next;
     struct kvg_softmax how[it->heads];
+    const int64_t bytes = kvg_dtype_bytes(run->problem->kv_dtype);
     int64_t start = it->begin / KVG_TILE * KVG_TILE;
 
     prepare_item(run, it, t);
@@ -336,8 +350,10 @@ static void run_item(const struct run *run, const struct item *it, const struct 
         find_rows(run, &a->k_cache, it, start + KVG_TILE, it->begin, ahead_end, &k_next);
         find_rows(run, &a->v_cache, it, start + KVG_TILE, it->begin, ahead_end, &v_next);
         for (int64_t h = 0; h < it->heads; h++) {
-            head_keys(run, &a->k_cache, &k_now, &k_next, h, it->heads, t->zero, &k);
-            head_keys(run, &a->v_cache, &v_now, &v_next, h, it->heads, t->zero, &v);
+            head_rows(&k_now, h * a->k_cache.stride_head * bytes, t->zero, k.row);
+            head_rows(&v_now, h * a->v_cache.stride_head * bytes, t->zero, v.row);
+            head_ahead(run, &a->k_cache, &k_next, h, it->heads, t->zero, k.ahead);
+            head_ahead(run, &a->v_cache, &v_next, h, it->heads, t->zero, v.ahead);
             attend_tile(run, it, t, h, start, &how[h], &k, &v);
         }
         k_now = k_next;

@@ -136,21 +136,62 @@ ALWAYS_INLINE void logits_16(const uint16_t *k, const uint16_t *q, int64_t dim, 
     MEMORY_BARRIER();
 }
 
-static void logits(const struct kvg_keys *keys, const void *packed_q, int64_t rows, void *scratch, float *s)
+/* 16 keys against 16 rows. */
+ALWAYS_INLINE void logits_block(const uint16_t *k, const uint16_t *q, int64_t dim, float *product)
+{
+    const int64_t stride = padded(dim), n = chunks(dim);
+
+    _tile_zero(0);
+    for (int64_t c = 0; c < n; c += 2) {
+        _tile_loadd(4, k + c * CHUNK, stride * 2);
+        _tile_loadd(5, q + c * CHUNK * ROWS, 64);
+        _tile_dpbf16ps(0, 4, 5);
+        if (c + 1 < n) {
+            _tile_loadd(6, k + (c + 1) * CHUNK, stride * 2);
+            _tile_loadd(7, q + (c + 1) * CHUNK * ROWS, 64);
+            _tile_dpbf16ps(0, 6, 7);
+        }
+    }
+    _tile_stored(0, product, 64);
+}
+
+/* Up to 16 rows: decoding 16 keys ahead of the tiles, so that both run at once and a tile load never waits
+ * for stores that have just been issued. */
+ALWAYS_INLINE void logits_few(enum kvg_dtype dtype, const struct kvg_keys *keys, const uint16_t *q,
+                              int64_t rows, uint16_t *k, float *product, float *s)
+{
+    const int64_t dim = keys->dim, block = KEYS * padded(dim);
+
+    decode_keys(dtype, keys, 0, KEYS, k);
+    for (int64_t j = 0; j < keys->count; j += KEYS) {
+        if (j + KEYS < keys->count) {
+            decode_keys(dtype, keys, j + KEYS, KEYS, k + (j / KEYS + 1) * block);
+        }
+        MEMORY_BARRIER();
+        logits_block(k + j / KEYS * block, q, dim, product + j * ROWS);
+        MEMORY_BARRIER();
+    }
+    for (int64_t j = 0; j < keys->count; j += KEYS) {
+        for (int64_t i = 0; i < rows; i += 4) {
+            transpose_4(product + j * ROWS + i, s + i * KVG_TILE + j);
+        }
+    }
+}
+
+ALWAYS_INLINE void logits_as(enum kvg_dtype dtype, const struct kvg_keys *keys, const uint16_t *q,
+                             int64_t rows, uint16_t *k, float *s)
 {
     const int64_t dim = keys->dim;
-    float *product = products(scratch, dim);
+    float *product = products(k, dim);
 
-    if (keys->dtype == KVG_E4M3) {
-        decode_keys(KVG_E4M3, keys, 0, keys->count, scratch);
-    } else if (keys->dtype == KVG_E5M2) {
-        decode_keys(KVG_E5M2, keys, 0, keys->count, scratch);
-    } else {
-        decode_keys(KVG_BF16, keys, 0, keys->count, scratch);
+    if (rows <= ROWS) {
+        logits_few(dtype, keys, q, rows, k, product, s);
+        return;
     }
+    decode_keys(dtype, keys, 0, keys->count, k);
     MEMORY_BARRIER();
     for (int64_t r = 0; r < rows; r += ROWS) {
-        logits_16(scratch, (const uint16_t *)packed_q + r * chunks(dim) * CHUNK, dim, product);
+        logits_16(k, q + r * chunks(dim) * CHUNK, dim, product);
         for (int64_t j = 0; j < keys->count; j += KEYS) {
             for (int64_t i = 0; i < ROWS && r + i < rows; i += 4) {
                 transpose_4(product + j * ROWS + i, s + (r + i) * KVG_TILE + j);
@@ -159,68 +200,152 @@ static void logits(const struct kvg_keys *keys, const void *packed_q, int64_t ro
     }
 }
 
+static void logits(const struct kvg_keys *keys, const void *packed_q, int64_t rows, void *scratch, float *s)
+{
+    if (keys->dtype == KVG_E4M3) {
+        logits_as(KVG_E4M3, keys, packed_q, rows, scratch, s);
+    } else if (keys->dtype == KVG_E5M2) {
+        logits_as(KVG_E5M2, keys, packed_q, rows, scratch, s);
+    } else {
+        logits_as(KVG_BF16, keys, packed_q, rows, scratch, s);
+    }
+}
+
 /* ---------------------------------------------------------------- values */
 
-/* product[b][row][16 dims] for four blocks of 16 dims, of 16 rows of P and `halves` halves of 32 keys. */
-ALWAYS_INLINE void values_16(const uint16_t *p, const uint16_t *v, int64_t stride, int64_t halves,
-                             float *product)
+/* Adds 32 keys to the four product tiles: 16 rows of P by 64 dims of V. */
+ALWAYS_INLINE void add_half(const uint16_t *p, const uint16_t *v, int64_t stride)
+{
+    _tile_loadd(4, p, KVG_TILE * 2);
+    _tile_loadd(5, v, stride * 4);
+    _tile_dpbf16ps(0, 4, 5);
+    _tile_loadd(6, v + 2 * VECTOR, stride * 4);
+    _tile_dpbf16ps(1, 4, 6);
+    _tile_loadd(7, v + 4 * VECTOR, stride * 4);
+    _tile_dpbf16ps(2, 4, 7);
+    _tile_loadd(5, v + 6 * VECTOR, stride * 4);
+    _tile_dpbf16ps(3, 4, 5);
+}
+
+ALWAYS_INLINE void clear_products(void)
 {
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
-    for (int64_t h = 0; h < halves; h++) {
-        const uint16_t *at = v + h * CHUNK_KEYS * stride;
-        _tile_loadd(4, p + h * CHUNK_KEYS, KVG_TILE * 2);
-        _tile_loadd(5, at, stride * 4);
-        _tile_dpbf16ps(0, 4, 5);
-        _tile_loadd(6, at + 2 * VECTOR, stride * 4);
-        _tile_dpbf16ps(1, 4, 6);
-        _tile_loadd(7, at + 4 * VECTOR, stride * 4);
-        _tile_dpbf16ps(2, 4, 7);
-        _tile_loadd(5, at + 6 * VECTOR, stride * 4);
-        _tile_dpbf16ps(3, 4, 5);
-    }
+}
+
+/* acc = acc * factor + the product tiles, for `rows` rows from dim d on. */
+ALWAYS_INLINE void add_products(int64_t rows, int64_t dims, const float *factor, float *product, float *acc,
+                                int64_t acc_stride)
+{
+    const int64_t blocks = dims < STRIP ? (dims + VECTOR - 1) / VECTOR : 4;
+
     _tile_stored(0, product, 64);
     _tile_stored(1, product + TILE_FLOATS, 64);
     _tile_stored(2, product + 2 * TILE_FLOATS, 64);
     _tile_stored(3, product + 3 * TILE_FLOATS, 64);
     MEMORY_BARRIER();
+    for (int64_t i = 0; i < rows; i++) {
+        for (int64_t b = 0; b < blocks; b++) {
+            float *at = acc + i * acc_stride + b * VECTOR;
+            const __m512 sum = _mm512_load_ps(product + b * TILE_FLOATS + i * VECTOR);
+            _mm512_store_ps(at, _mm512_fmadd_ps(_mm512_load_ps(at), _mm512_set1_ps(factor[i]), sum));
+        }
+    }
+}
+
+/* The keys [begin, begin + 32) of dims [d, d + 64) to their place in out; keys that were not read are 0,
+ * since P is 0 there but old scratch may hold a NaN. */
+ALWAYS_INLINE void decode_half(enum kvg_dtype dtype, const struct kvg_keys *keys, int64_t begin, int64_t d,
+                               uint16_t *out)
+{
+    const int64_t stride = padded(keys->dim), bytes = kvg_dtype_bytes(dtype), dims = keys->dim - d;
+    const int64_t end = keys->count - begin < CHUNK_KEYS ? keys->count : begin + CHUNK_KEYS;
+    const __mmask32 first = mask_32(dims), second = dims > 32 ? mask_32(dims - 32) : 0;
+    const struct pair_tables t = load_pair_tables(dtype);
+    int64_t j = begin;
+
+    out += begin * stride + 2 * d;
+    for (; j < end; j += 2, out += 2 * stride) {
+        const char *a = (const char *)keys->row[j] + d * bytes,
+                   *b = (const char *)keys->row[j + 1] + d * bytes;
+        __m512i value[4];
+
+        kvg_prefetch(keys->ahead[j] + d * bytes, (dims < STRIP ? dims : STRIP) * bytes);
+        kvg_prefetch(keys->ahead[j + 1] + d * bytes, (dims < STRIP ? dims : STRIP) * bytes);
+        decode_pair(dtype, &t, a, b, first, &value[0], &value[1]);
+        _mm512_store_si512(out, value[0]);
+        _mm512_store_si512(out + 32, value[1]);
+        if (second) {
+            decode_pair(dtype, &t, a + 32 * bytes, b + 32 * bytes, second, &value[2], &value[3]);
+            _mm512_store_si512(out + 64, value[2]);
+            _mm512_store_si512(out + 96, value[3]);
+        }
+    }
+    for (; j < begin + CHUNK_KEYS; j += 2, out += 2 * stride) {
+        memset(out, 0, STRIP * 4);
+    }
+}
+
+/* Up to 16 rows: 32 keys by 64 dims are decoded ahead of the tiles. */
+ALWAYS_INLINE void values_few(enum kvg_dtype dtype, const struct kvg_keys *keys, const uint16_t *p,
+                              const float *factor, int64_t rows, uint16_t *v, float *acc, int64_t acc_stride)
+{
+    const int64_t dim = keys->dim, stride = padded(dim), halves = (keys->count + CHUNK_KEYS - 1) / CHUNK_KEYS;
+
+    decode_half(dtype, keys, 0, 0, v);
+    for (int64_t d = 0; d < dim; d += STRIP) {
+        clear_products();
+        for (int64_t h = 0; h < halves; h++) {
+            if (h + 1 < halves) {
+                decode_half(dtype, keys, (h + 1) * CHUNK_KEYS, d, v);
+            } else if (d + STRIP < dim) {
+                decode_half(dtype, keys, 0, d + STRIP, v);
+            }
+            MEMORY_BARRIER();
+            add_half(p + h * CHUNK_KEYS, v + h * CHUNK_KEYS * stride + 2 * d, stride);
+        }
+        add_products(rows, dim - d, factor, products(v, dim), acc + d, acc_stride);
+    }
+}
+
+ALWAYS_INLINE void values_as(enum kvg_dtype dtype, const struct kvg_keys *keys, const uint16_t *p,
+                             const float *factor, int64_t rows, uint16_t *v, float *acc, int64_t acc_stride)
+{
+    const int64_t dim = keys->dim, stride = padded(dim), halves = (keys->count + CHUNK_KEYS - 1) / CHUNK_KEYS;
+
+    if (rows <= ROWS) {
+        values_few(dtype, keys, p, factor, rows, v, acc, acc_stride);
+        return;
+    }
+    for (int64_t d = 0; d < dim; d += STRIP) {
+        for (int64_t h = 0; h < halves; h++) {
+            decode_half(dtype, keys, h * CHUNK_KEYS, d, v);
+        }
+    }
+    MEMORY_BARRIER();
+    for (int64_t r = 0; r < rows; r += ROWS) {
+        for (int64_t d = 0; d < dim; d += STRIP) {
+            clear_products();
+            for (int64_t h = 0; h < halves; h++) {
+                add_half(p + r * KVG_TILE + h * CHUNK_KEYS, v + h * CHUNK_KEYS * stride + 2 * d, stride);
+            }
+            add_products(rows - r < ROWS ? rows - r : ROWS, dim - d, factor + r, products(v, dim),
+                         acc + r * acc_stride + d, acc_stride);
+        }
+    }
 }
 
 static void values(const struct kvg_keys *keys, const void *p, const float *factor, int64_t rows,
                    void *scratch, float *acc, int64_t acc_stride)
 {
-    const int64_t dim = keys->dim, stride = padded(dim), halves = (keys->count + CHUNK_KEYS - 1) / CHUNK_KEYS;
-    const int64_t missing = halves * CHUNK_KEYS - keys->count;
-    float *product = products(scratch, dim);
-
     if (keys->dtype == KVG_E4M3) {
-        decode_pairs(KVG_E4M3, keys, scratch);
+        values_as(KVG_E4M3, keys, p, factor, rows, scratch, acc, acc_stride);
     } else if (keys->dtype == KVG_E5M2) {
-        decode_pairs(KVG_E5M2, keys, scratch);
+        values_as(KVG_E5M2, keys, p, factor, rows, scratch, acc, acc_stride);
     } else {
-        decode_pairs(KVG_BF16, keys, scratch);
-    }
-    /* P is 0 there, but old scratch may hold a NaN. */
-    memset((uint16_t *)scratch + keys->count * stride, 0, (size_t)(missing * stride * 2));
-    MEMORY_BARRIER();
-    for (int64_t r = 0; r < rows; r += ROWS) {
-        const int64_t n = rows - r < ROWS ? rows - r : ROWS;
-        for (int64_t d = 0; d < dim; d += STRIP) {
-            const int64_t blocks = dim - d < STRIP ? (dim - d + VECTOR - 1) / VECTOR : 4;
-
-            values_16((const uint16_t *)p + r * KVG_TILE, (const uint16_t *)scratch + 2 * d, stride, halves,
-                      product);
-            for (int64_t i = 0; i < n; i++) {
-                for (int64_t b = 0; b < blocks; b++) {
-                    float *at = acc + (r + i) * acc_stride + d + b * VECTOR;
-                    const __m512 sum = _mm512_load_ps(product + b * TILE_FLOATS + i * VECTOR);
-                    _mm512_store_ps(at,
-                                    _mm512_fmadd_ps(_mm512_load_ps(at), _mm512_set1_ps(factor[r + i]), sum));
-                }
-            }
-        }
+        values_as(KVG_BF16, keys, p, factor, rows, scratch, acc, acc_stride);
     }
 }
 

@@ -167,25 +167,6 @@ ALWAYS_INLINE __mmask32 mask_32(int64_t dims)
     return dims < 32 ? ~(__mmask32)0 >> (32 - dims) : ~(__mmask32)0;
 }
 
-/* All keys to out[count / 2][padded(dim)][2] in bf16. */
-ALWAYS_INLINE void decode_pairs(enum kvg_dtype dtype, const struct kvg_keys *keys, uint16_t *out)
-{
-    const int64_t dim = keys->dim, stride = padded(dim), bytes = kvg_dtype_bytes(dtype);
-    const struct pair_tables t = load_pair_tables(dtype);
-
-    for (int64_t j = 0; j < keys->count; j += 2, out += 2 * stride) {
-        const char *a = keys->row[j], *b = keys->row[j + 1];
-        kvg_prefetch(keys->ahead[j], dim * bytes);
-        kvg_prefetch(keys->ahead[j + 1], dim * bytes);
-        for (int64_t d = 0; d < dim; d += 32) {
-            __m512i low, high;
-            decode_pair(dtype, &t, a + d * bytes, b + d * bytes, mask_32(dim - d), &low, &high);
-            _mm512_store_si512(out + 2 * d, low);
-            _mm512_store_si512(out + 2 * d + 32, high);
-        }
-    }
-}
-
 /* ---------------------------------------------------------------- softmax */
 
 ALWAYS_INLINE __m512 exp2_16(__m512 x)

@@ -136,6 +136,25 @@ static void logits(const struct kvg_keys *keys, const void *packed_q, int64_t ro
 
 /* ---------------------------------------------------------------- values */
 
+/* All keys to out[count / 2][padded(dim)][2] in bf16. */
+ALWAYS_INLINE void decode_pairs(enum kvg_dtype dtype, const struct kvg_keys *keys, uint16_t *out)
+{
+    const int64_t dim = keys->dim, stride = padded(dim), bytes = kvg_dtype_bytes(dtype);
+    const struct pair_tables t = load_pair_tables(dtype);
+
+    for (int64_t j = 0; j < keys->count; j += 2, out += 2 * stride) {
+        const char *a = keys->row[j], *b = keys->row[j + 1];
+        kvg_prefetch(keys->ahead[j], dim * bytes);
+        kvg_prefetch(keys->ahead[j + 1], dim * bytes);
+        for (int64_t d = 0; d < dim; d += 32) {
+            __m512i low, high;
+            decode_pair(dtype, &t, a + d * bytes, b + d * bytes, mask_32(dim - d), &low, &high);
+            _mm512_store_si512(out + 2 * d, low);
+            _mm512_store_si512(out + 2 * d + 32, high);
+        }
+    }
+}
+
 /* acc = acc * factor + sum, rows x 16 * vectors. */
 ALWAYS_INLINE void add_tile(int rows, int vectors, __m512 sum[4][4], const float *factor, float *acc,
                             int64_t acc_stride)
