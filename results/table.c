@@ -148,6 +148,8 @@ static void print_verdict(struct kvg_table *t, int64_t superseded)
     if (bad)
         fprintf(t->out, "%lld of %lld rows did not pass: %s.", (long long)bad, (long long)(n - skipped),
                 list);
+    else if (passed == 1)
+        fputs("The one row that ran passed.", t->out);
     else if (passed)
         fprintf(t->out, "All %lld rows that ran passed.", (long long)passed);
     else
@@ -158,7 +160,8 @@ static void print_verdict(struct kvg_table *t, int64_t superseded)
     if (skipped)
         fprintf(t->out, " %lld skipped.", (long long)skipped);
     if (superseded)
-        fprintf(t->out, " %lld earlier attempts are not counted.", (long long)superseded);
+        fprintf(t->out, " %lld earlier attempt%s not counted.", (long long)superseded,
+                superseded == 1 ? " is" : "s are");
     fputc('\n', t->out);
     if (fact_number(&t->results->run, "complete") == 0.0)
         kvg_table_say(t, "The run was interrupted: some planned cases have no row. Continue it with "

@@ -390,8 +390,9 @@ static void print_effects(struct kvg_table *t, const struct kvg_picks *picks, in
                       inputs, names);
     else if (inputs)
         kvg_table_say(
-            t, "Scale 1.0 holds all %d inputs: its error is nowhere %.1f times that of calibrated scales.",
-            inputs, FAILS);
+            t,
+            "Scale 1.0 holds on %d of %d input%s: its error is nowhere %.1f times that of calibrated scales.",
+            inputs, inputs, inputs == 1 ? "" : "s", FAILS);
     kvg_table_trace(t, "phase=%s path=%s kv_cache_dtype=%s scheme=%s .*input=(%s) ", row->phase, row->path,
                     row->kv_cache_dtype, row->scheme, regex);
 }

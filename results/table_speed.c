@@ -182,12 +182,13 @@ static void print_speed(struct kvg_table *t, const struct kvg_picks *picks, int6
     for (int64_t at = begin, context_end; at < end; at = context_end) {
         context_end = kvg_group_end(picks, at, kvg_key_prefix(picks->picks[at].key, 2));
         double reference = NAN; /* auto sorts first, its fastest row first */
-        if (strcmp(picks->picks[at].row->kv_cache_dtype, "auto") == 0)
+        if (strcmp(picks->picks[at].row->kv_cache_dtype, "auto") == 0 &&
+            picks->picks[at].row->status == KVG_PASSED)
             reference = picks->picks[at].row->time_median;
         for (int64_t line = at, next; line < context_end; line = next) {
             next = kvg_group_end(picks, line, kvg_key_prefix(picks->picks[line].key, 3));
             row = picks->picks[line].row;
-            double times = reference / row->time_median;
+            double times = row->status == KVG_PASSED ? reference / row->time_median : NAN;
             print_speed_line(t, row, times);
             suspect |= row->status == KVG_SUSPECT;
             if (row->status == KVG_PASSED && strcmp(row->kv_cache_dtype, "auto") != 0)
