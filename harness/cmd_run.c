@@ -274,9 +274,11 @@ static int run_plan(const struct kvg_run_command *command, int argc, char **argv
     struct kvg_error error, file_error;
     struct tally tally = {0};
     sigset_t old;
-    if (open_files(command, argc, argv, plan, &files, &earlier, &error))
+    hold_signals(&old); /* before the roofs make threads: each thread has a mask of its own */
+    if (open_files(command, argc, argv, plan, &files, &earlier, &error)) {
+        release_signals(&old);
         return kvg_report_error(&error);
-    hold_signals(&old);
+    }
     int failed = run_cases(command, plan, &earlier, &files, &tally, &error);
     int complete = !failed && !tally.interrupted && all_planned_done(plan, &earlier, &tally);
     int code = KVG_EXIT_OK;

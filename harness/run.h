@@ -45,6 +45,8 @@ int kvg_session_tainted(const struct kvg_session *session);
 
 /* Parent side. */
 struct kvg_worker;
+/* Blocks SIGINT, SIGTERM and SIGHUP in this thread until kvg_worker_stop. Other threads of the program must
+ * have them blocked already. */
 struct kvg_worker *kvg_worker_start(const struct kvg_run_options *options, struct kvg_error *error);
 /* Runs one case; the row says timeout, crashed or out_of_memory where the worker did not come back.
  * Returns 0, 1 if interrupted by SIGINT/SIGTERM, or -1 with the error (worker cannot be started). */

@@ -100,7 +100,7 @@ static int check_space(const char *path, int64_t bytes, struct kvg_error *error)
     char *slash = strrchr(folder, '/');
     snprintf(slash ? slash + 1 : folder, 2, ".");
     if (statvfs(folder, &s))
-        return kvg_fail(error, KVG_EXIT_TROUBLE, "%s: %s", folder, strerror(errno));
+        return kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot write there: %s", path, strerror(errno));
     double free_bytes = (double)s.f_bavail * (double)s.f_frsize;
     if (free_bytes < (double)bytes)
         return kvg_fail(error, KVG_EXIT_TROUBLE, "%s: %.0f bytes are free there; this run may need %lld",
