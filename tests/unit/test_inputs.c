@@ -16,6 +16,7 @@
 #include <gsl/gsl_sort_float.h>
 #include <gsl/gsl_statistics_float.h>
 #include "../../harness/inputs/parts.h"
+#include "inputs_vectors.h"
 
 static float bf16(uint16_t bits)
 {
@@ -256,8 +257,32 @@ static void test_fill_equals_definition(void **state)
             }
 }
 
-/* Bits fixed once, so that a change of any of them (another machine, compiler, GPU) is seen. Worked out by
- * hand from the definition for one element: seed 1, V, sequence 0, token 5, head 1, dim 17. */
+/* Every bit of every distribution, against an implementation in Python integers. */
+static void test_checksums(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof vectors / sizeof vectors[0]; i++)
+        for (int tensor = 0; tensor < 3; tensor++) {
+            struct kvg_input_shape s = {.input = vectors[i].input,
+                                        .seed = VECTOR_SEED,
+                                        .seq = VECTOR_SEQUENCE,
+                                        .context = VECTOR_TOKENS,
+                                        .q_len = VECTOR_TOKENS,
+                                        .q_heads = VECTOR_Q_HEADS,
+                                        .kv_heads = VECTOR_KV_HEADS,
+                                        .head_dim = VECTOR_DIM};
+            static uint16_t x[VECTOR_TOKENS * VECTOR_Q_HEADS * VECTOR_DIM];
+            int64_t n = VECTOR_TOKENS * (tensor ? VECTOR_KV_HEADS : VECTOR_Q_HEADS) * VECTOR_DIM;
+            uint64_t sum = UINT64_C(14695981039346656037);
+            assert_int_equal(kvg_input_fill(&s, (enum kvg_tensor)tensor, 1, x, NULL), 0);
+            for (int64_t j = 0; j < n; j++)
+                sum = (sum ^ x[j]) * UINT64_C(1099511628211);
+            if (sum != vectors[i].checksum[tensor])
+                fail_msg("%s, tensor %d: other bits than the oracle's", vectors[i].input, tensor);
+        }
+}
+
+/* One element worked out from the paper's Philox and GSL: seed 1, V, sequence 0, token 5, head 1, dim 17. */
 static void test_one_value_from_first_principles(void **state)
 {
     (void)state;
@@ -636,6 +661,7 @@ int main(void)
         cmocka_unit_test(test_distribution),
         cmocka_unit_test(test_independence),
         cmocka_unit_test(test_fill_equals_definition),
+        cmocka_unit_test(test_checksums),
         cmocka_unit_test(test_one_value_from_first_principles),
         cmocka_unit_test(test_thread_counts),
         cmocka_unit_test(test_extension),
