@@ -165,8 +165,8 @@ def main():
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
         journal, path = make_files(folder)
-        for suffix in ("", ".empty"):
-            for name in CHECKS:
+        for suffix, names in (("", CHECKS), (".empty", [n for n in CHECKS if n.startswith("xarray")])):
+            for name in names:
                 child = subprocess.run([sys.executable, __file__, name, path + suffix, journal + suffix])
                 print(f"{name}{' (no rows)' if suffix else ''}: {'ok' if child.returncode == 0 else 'FAILED'}", flush=True)
                 failed += child.returncode != 0
