@@ -86,7 +86,9 @@ def load_gguf(path):
     model.layers = field("llama.block_count")
     model.q_heads = field("llama.attention.head_count")
     model.kv_heads = field("llama.attention.head_count_kv")
-    model.head_dim = field("llama.rope.dimension_count", field("llama.embedding_length") // model.q_heads)
+    model.head_dim = field("llama.attention.key_length", field("llama.embedding_length") // model.q_heads)
+    if field("llama.rope.dimension_count", model.head_dim) != model.head_dim:
+        sys.exit(f"capture.py: {path}: RoPE on a part of the head is not supported")
     model.rope_theta = float(field("llama.rope.freq_base", 10000.0))
     model.epsilon = float(field("llama.attention.layer_norm_rms_epsilon"))
     names = {
@@ -100,6 +102,8 @@ def load_gguf(path):
         weight = dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
         types[tensor.tensor_type.name] += tensor.n_elements
         parts = tensor.name.split(".")
+        if parts[-1] != "weight":
+            sys.exit(f"capture.py: {path}: tensor {tensor.name}: biases are not supported")
         if parts[0] == "blk" and parts[2] in names:
             if parts[2] == "attn_q":
                 weight = from_interleaved(weight, model.q_heads)
@@ -157,6 +161,9 @@ def load_folder(path):
         tensors, kinds = read_safetensors(file)
         model.tensors.update(tensors)
         types |= kinds
+    biases = [name for name in model.tensors if not name.endswith(".weight")]
+    if biases or "model.embed_tokens.weight" not in model.tensors:
+        sys.exit(f"capture.py: {path}: not the weights of a plain Llama model ({biases[:1] or 'no embeddings'})")
     model.weights = ", ".join(sorted(types))
     model.tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
     return model
@@ -307,9 +314,10 @@ def capture_values(task):
 
 
 # ------------------------------------------------------------------------------------------------ the file
-def write(path, model, arguments, evaluation, values, absmax, text):
+def write(final_path, model, arguments, evaluation, values, absmax, text):
     import h5py
 
+    path = final_path + ".partial"  # renamed when whole
     layers = sorted(values)
     with h5py.File(path, "w", libver=("earliest", "v110")) as file:
         file.attrs.update(
@@ -350,6 +358,7 @@ def write(path, model, arguments, evaluation, values, absmax, text):
             for layer in layers:
                 for tensor, largest in by_layer[layer].items():
                     group[f"layer_{layer:02d}/{tensor}_absmax"] = largest
+    os.replace(path, final_path)
 
 
 # ------------------------------------------------------------------------------------------------ commands
