@@ -295,7 +295,7 @@ static int is_hdf5(const char *path, struct kvg_error *error)
 
 /* ---------------------------------------------------------------- the child process */
 
-/* Sends 'R' and a journal, or 'E', the exit code as a digit, and the message. */
+/* Sends 'R', the number of rows and a journal, or 'E', the exit code as a digit, and the message. */
 static int send_results(FILE *out, const char *path)
 {
     struct kvg_results results = {0};
@@ -305,7 +305,7 @@ static int send_results(FILE *out, const char *path)
     if (read_hdf5(&s))
         return fprintf(out, "E%d%s", (int)error.exit_code, error.text) < 0 || fflush(out) ? 1 : 0;
     char *line = kvg_header_to_json(&results.run, &results.machine);
-    int failed = !line || fprintf(out, "R%s\n", line) < 0;
+    int failed = !line || fprintf(out, "R%lld\n%s\n", (long long)results.count, line) < 0;
     free(line);
     for (int64_t i = 0; !failed && i < results.count; i++) {
         line = kvg_row_to_json(&results.rows[i]);
@@ -334,8 +334,15 @@ static void child(int fd, const char *path)
 static int receive_results(FILE *in, const char *path, struct kvg_results *results, struct kvg_error *error)
 {
     int kind = getc(in);
-    if (kind == 'R')
-        return kvg_journal_read_stream(in, path, results, error);
+    long long count = -1;
+    if (kind == 'R' && fscanf(in, "%lld", &count) == 1 && getc(in) == '\n') {
+        if (kvg_journal_read_stream(in, path, results, error))
+            return -1;
+        if (results->count == count)
+            return 0;
+        kvg_results_free(results);
+        return kvg_fail(error, KVG_EXIT_USAGE, "%s: damaged: HDF5 fails on it", path);
+    }
     char text[sizeof(error->text)] = "";
     int exit_code = kind == 'E' ? getc(in) - '0' : KVG_EXIT_USAGE;
     text[fread(text, 1, sizeof(text) - 1, in)] = '\0';
