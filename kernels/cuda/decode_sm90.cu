@@ -123,7 +123,8 @@ static int64_t workspace_bytes(const struct kvg_problem *p)
 /* [block][head][slot][bytes of a row] as a tensor map; rows are cut into 128-byte boxes, the last filled up
  * with zeros, so head_dims that are no multiple of 128 bytes need no other code. */
 static int make_map(PFN_cuTensorMapEncodeTiled_v12000 encode, const struct kvg_problem *p,
-                    const struct kvg_sm90_plan *plan, const struct kvg_pages *pages, int64_t num_blocks, int promotion, CUtensorMap *map)
+                    const struct kvg_sm90_plan *plan, const struct kvg_pages *pages, int64_t num_blocks,
+                    int promotion, CUtensorMap *map)
 {
     const cuuint64_t es = p->kv_dtype == KVG_BF16 ? 2 : 1;
     const cuuint64_t dim[4] = {(cuuint64_t)p->head_dim * es, (cuuint64_t)p->block_size,
@@ -134,7 +135,8 @@ static int make_map(PFN_cuTensorMapEncodeTiled_v12000 encode, const struct kvg_p
     const cuuint32_t one[4] = {1, 1, 1, 1};
     return encode(map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 4, pages->data, dim, stride, box, one,
                   CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                  promotion == 256 ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B : CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS
+                  promotion == 256 ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B : CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS
                ? 0
                : -1;
 }
@@ -210,6 +212,7 @@ static int fill(const struct kvg_attention_args *a, const struct kvg_sm90_plan *
     x->stage_bytes = (int)plan->stage_bytes;
     x->rectangular = plan->rectangular;
     x->dynamic = plan->dynamic;
+    x->cluster = plan->cluster;
     return 0;
 }
 
@@ -246,8 +249,6 @@ extern "C" int kvg_sm90_attention(const struct kvg_attention_args *a, const stru
     int rc = fill(a, &plan, tuning ? tuning->promotion : 0, &x);
     if (rc)
         return rc;
-    if (plan.dynamic && cudaMemsetAsync(x.counter, 0, 4, stream) != cudaSuccess)
-        return KVG_EDEVICE;
     const int fp8 = p->path == KVG_PATH_FP8;
     cudaError_t e;
     if (fp8)
@@ -258,7 +259,7 @@ extern "C" int kvg_sm90_attention(const struct kvg_attention_args *a, const stru
         e = kvg_sm90_launch_e4m3(&x, plan.segments, probe, plan.blocks, plan.smem_bytes, stream);
     else
         e = kvg_sm90_launch_e5m2(&x, plan.segments, probe, plan.blocks, plan.smem_bytes, stream);
-    if (e == cudaSuccess && !plan.direct && !probe)
+    if (e == cudaSuccess && !plan.direct && !plan.cluster && !probe)
         e = launch_merge(&x, p, plan.merge_lanes, fp8 ? 8 : p->kv_dtype == KVG_BF16 ? 0 : 14, stream);
     return e == cudaSuccess ? KVG_OK : KVG_EDEVICE;
 }

@@ -48,7 +48,7 @@ struct kvg_sm90_params {
     int32_t *prefix_out; /* block 0 leaves the prefix sums here for the merge */
     int heads, row_blocks, splits_per_block, columns, box_tokens, split_tokens, slab_tokens, slabs_per_seq,
         head_blocks;
-    int stages, stage_bytes, rectangular, dynamic, rounds, chunks_per_round;
+    int stages, stage_bytes, rectangular, dynamic, cluster, rounds, chunks_per_round;
     uint32_t round_start[KVG_SM90_MAX_ROUNDS],
         round_step[KVG_SM90_MAX_ROUNDS]; /* shares of all slabs, 2^-32 */
 };
@@ -132,8 +132,14 @@ struct kvg_sm90_walk {
     KVG_MEMBER void open(const kvg_sm90_params &p, const int32_t *prefix, int u)
     {
         const int n = prefix ? prefix[p.batch] : p.batch * p.slabs_per_seq;
-        head_block = u % p.head_blocks;
-        chunk = u / p.head_blocks;
+        if (p.cluster) {
+            const int c = u / KVG_SM90_CLUSTER;
+            head_block = c % p.head_blocks;
+            chunk = c / p.head_blocks * KVG_SM90_CLUSTER + u % KVG_SM90_CLUSTER;
+        } else {
+            head_block = u % p.head_blocks;
+            chunk = u / p.head_blocks;
+        }
         pos = kvg_chunk_begin(p, n, chunk);
         end = kvg_chunk_begin(p, n, chunk + 1);
         if (prefix) {
@@ -166,7 +172,7 @@ struct kvg_sm90_walk {
         x.b = b;
         x.head_block = head_block;
         x.slot = chunk + b;
-        x.whole = pos == from && stop == to;
+        x.whole = p.cluster || (pos == from && stop == to);
         x.len = p.seq_lens[b];
         x.q_len = p.cu_q_lens[b + 1] - p.cu_q_lens[b];
         const int skip = kvg_first_slab(p, x.len, x.q_len);
@@ -190,11 +196,12 @@ KVG_DEV void kvg_step_range(const kvg_sm90_params &p, const kvg_sm90_segment &x,
         p.splits_per_block == 1 && p.window > 0 ? min(end, max(0, x.first - x.s0 * p.slab_tokens) / tile) : 0;
 }
 
-/* Slabs before each sequence, by all threads of the block; prefix has batch + 1 entries. */
+/* Slabs before each sequence, by the arithmetic warps; prefix has batch + 1 entries. */
 static __device__ void kvg_prefix_slabs(const kvg_sm90_params &p, int32_t *prefix)
 {
-    __shared__ int32_t warp_sum[KVG_SM90_THREADS / 32];
-    const int per = (p.batch + KVG_SM90_THREADS - 1) / KVG_SM90_THREADS;
+    __shared__ int32_t warp_sum[KVG_SM90_WARPS];
+    constexpr int threads = 32 * KVG_SM90_WARPS;
+    const int per = (p.batch + threads - 1) / threads;
     const int from = threadIdx.x * per;
     int sum = 0;
     for (int i = from; i < min(from + per, p.batch); i++) {
@@ -209,17 +216,17 @@ static __device__ void kvg_prefix_slabs(const kvg_sm90_params &p, int32_t *prefi
     }
     if ((threadIdx.x & 31) == 31)
         warp_sum[threadIdx.x / 32] = incl;
-    __syncthreads();
+    kvg_named_barrier(3, threads);
     int before = incl - sum;
     for (int w = 0; w < (int)threadIdx.x / 32; w++)
         before += warp_sum[w];
     for (int i = from; i < min(from + per, p.batch); i++)
         prefix[i] += before;
-    if (threadIdx.x == KVG_SM90_THREADS - 1)
+    if (threadIdx.x == threads - 1)
         prefix[p.batch] = before + sum;
-    __syncthreads();
+    kvg_named_barrier(3, threads);
     if (blockIdx.x == 0)
-        for (int i = threadIdx.x; i <= p.batch; i += KVG_SM90_THREADS)
+        for (int i = threadIdx.x; i <= p.batch; i += threads)
             p.prefix_out[i] = prefix[i];
 }
 
@@ -315,8 +322,10 @@ KVG_DEV void kvg_reader(const kvg_sm90_params &p, kvg_sm90_shared &sh, uint32_t 
     int u = blockIdx.x;
     while (true) {
         int next = u + gridDim.x;
-        if (p.dynamic && u < total && lane == 0)
+        if (p.dynamic && u < total && lane == 0) {
+            kvg_wait_for_primary(); /* which sets the counter to zero */
             next = gridDim.x + atomicAdd(p.counter, 1u);
+        }
         kvg_bar_wait(kvg_smem(&sh.unit_empty[slot]), slot_phase ^ 1);
         if (lane == 0) {
             sh.unit[slot] = u < total ? u : -1;
@@ -346,7 +355,7 @@ template <int KV, int FP8, int NSEG, int SUB> struct kvg_sm90_warp {
     float o[NSEG][T::seg_mmas][4];     /* O^T: FP32 sums over the split so far */
     float m[2], l[2]; /* running max (log2 units) and this lane's share of the row sum, columns 2t, 2t+1 */
     float scale[2];   /* logit in log2 units = scale * (K Q^T); with a soft cap: logit / cap */
-    int row0;        /* query row of column 0 */
+    int row0;         /* query row of column 0 */
 
     /* K, 16 rows: chunk 2t and 2t+1 of rows g and g + 8. */
     KVG_MEMBER void qk(float (&s)[4], uint32_t row_lo, uint32_t row_hi, uint32_t col, int seg)
@@ -409,8 +418,8 @@ template <int KV, int FP8, int NSEG, int SUB> struct kvg_sm90_warp {
     }
 
     /* Logits to weights. key0: the key of row g of tile 0. */
-    KVG_MEMBER void softmax(const kvg_sm90_params &p, const kvg_sm90_segment &x, float (&s)[SUB][4], uint32_t (&pf)[SUB][2], int key0,
-                            int limit, bool masked, bool fresh)
+    KVG_MEMBER void softmax(const kvg_sm90_params &p, const kvg_sm90_segment &x, float (&s)[SUB][4],
+                            uint32_t (&pf)[SUB][2], int key0, int limit, bool masked, bool fresh)
     {
 #pragma unroll
         for (int i = 0; i < SUB; i++)

@@ -92,21 +92,18 @@ KVG_DEV void kvg_finish_single(const kvg_sm90_params &p, const kvg_sm90_segment 
     }
 }
 
-/* Add up the splits of a block through shared memory. Scratch row: (split, head and row block, column). */
+/* A warp's result into the block's scratch. Row: (split, head and row block, column). */
 template <typename W, int NSEG>
-KVG_DEV void kvg_finish_splits(const kvg_sm90_params &p, const kvg_sm90_segment &x, const W &w,
-                               float *scratch, int split, int head_row)
+KVG_DEV void kvg_put_scratch(const kvg_sm90_params &p, const W &w, float *scratch, float2 *stats, int split,
+                             int head_row)
 {
     const int lane = threadIdx.x & 31, g = lane / 4, t = lane % 4;
     constexpr int quads = W::T::seg_mmas / 2, own = 4 * quads;
-    const int lanes_wide = p.heads * p.row_blocks, pitch = p.head_dim, rows = KVG_SM90_WARPS * p.columns;
-    float2 *stats = (float2 *)(scratch + (int64_t)rows * pitch);
-    kvg_named_barrier(1, 32 * KVG_SM90_WARPS); /* the scratch of the unit before has been read */
 #pragma unroll
     for (int c = 0; c < 2; c++) {
         if (2 * t + c >= p.columns)
             continue;
-        const int at = (split * lanes_wide + head_row) * p.columns + 2 * t + c;
+        const int at = (split * p.heads * p.row_blocks + head_row) * p.columns + 2 * t + c;
         if (g == 0)
             stats[at] = make_float2(w.m[c], w.l[c]);
 #pragma unroll
@@ -115,9 +112,72 @@ KVG_DEV void kvg_finish_splits(const kvg_sm90_params &p, const kvg_sm90_segment 
             for (int i = 0; i < quads; i++) {
                 const int dim = seg * W::T::seg_dims + g * own + 4 * i;
                 if (dim < p.head_dim)
-                    *(float4 *)(scratch + at * pitch + dim) = w.quad(seg, i, c);
+                    *(float4 *)(scratch + at * p.head_dim + dim) = w.quad(seg, i, c);
             }
     }
+}
+
+/* Add up the splits of all blocks of a cluster through distributed shared memory and write the output. Each
+ * block takes an eighth of the output; 16 lanes share the partial results of four dims. */
+template <typename W, int NSEG>
+KVG_DEV void kvg_finish_cluster(const kvg_sm90_params &p, const kvg_sm90_segment &x, const W &w,
+                                float *scratch, int split, int head_row)
+{
+    const int columns = p.heads * p.row_blocks * p.columns, per_row = p.head_dim / 4;
+    float2 *stats = (float2 *)(scratch + KVG_SM90_WARPS * p.columns * p.head_dim);
+    const int rank = (int)kvg_cluster_rank(), tasks = columns * per_row,
+              parts = KVG_SM90_CLUSTER * p.splits_per_block;
+    const int begin = tasks * rank / KVG_SM90_CLUSTER, end = tasks * (rank + 1) / KVG_SM90_CLUSTER;
+    const int part0 = threadIdx.x % 16;
+    kvg_put_scratch<W, NSEG>(p, w, scratch, stats, split, head_row);
+    kvg_cluster_sync();
+    for (int base = begin; base < end; base += 2 * KVG_SM90_WARPS) {
+        const int task = min(base + (int)threadIdx.x / 16, end - 1);
+        const int r = task / per_row, dim = task % per_row * 4;
+        float m = -INFINITY, l = 0.f;
+        float4 o = make_float4(0.f, 0.f, 0.f, 0.f);
+        const auto join = [&](float m2, float l2, float4 o2) {
+            const float top = fmaxf(m, m2);
+            const float a = m == -INFINITY ? 0.f : kvg_exp2(m - top);
+            const float c = m2 == -INFINITY ? 0.f : kvg_exp2(m2 - top);
+            m = top;
+            l = l != l ? l : l2 != l2 ? l2 : l * a + l2 * c;
+            o.x = o.x * a + o2.x * c, o.y = o.y * a + o2.y * c, o.z = o.z * a + o2.z * c,
+            o.w = o.w * a + o2.w * c;
+        };
+#pragma unroll 4
+        for (int part = part0; part < parts; part += 16) {
+            const uint32_t from = part / p.splits_per_block;
+            const int at = part % p.splits_per_block * columns + r;
+            const float2 st = kvg_remote_float2(kvg_remote(kvg_smem(stats + at), from));
+            join(st.x, st.y, kvg_remote_float4(kvg_remote(kvg_smem(scratch + at * p.head_dim + dim), from)));
+        }
+#pragma unroll
+        for (int d = 1; d < 16; d *= 2) {
+            const float m2 = __shfl_xor_sync(~0u, m, d), l2 = __shfl_xor_sync(~0u, l, d);
+            const float4 o2 = make_float4(__shfl_xor_sync(~0u, o.x, d), __shfl_xor_sync(~0u, o.y, d),
+                                          __shfl_xor_sync(~0u, o.z, d), __shfl_xor_sync(~0u, o.w, d));
+            join(m2, l2, o2);
+        }
+        const int hr = r / p.columns, row = hr % p.row_blocks * 8 + r % p.columns;
+        if (part0 == 0 && base + (int)threadIdx.x / 16 < end && row < p.group * x.q_len) {
+            const kvg_sm90_sink sink = kvg_open_sink(p, x, x.head_block * p.heads + hr / p.row_blocks, row, m,
+                                                     l, W::T::offset, dim == 0);
+            kvg_store_quad(sink, dim, o);
+        }
+    }
+    kvg_cluster_sync(); /* nobody leaves while others read its shared memory */
+}
+
+/* Add up the splits of a block through shared memory. */
+template <typename W, int NSEG>
+KVG_DEV void kvg_finish_splits(const kvg_sm90_params &p, const kvg_sm90_segment &x, const W &w,
+                               float *scratch, int split, int head_row)
+{
+    const int lanes_wide = p.heads * p.row_blocks, pitch = p.head_dim, rows = KVG_SM90_WARPS * p.columns;
+    float2 *stats = (float2 *)(scratch + (int64_t)rows * pitch);
+    kvg_named_barrier(1, 32 * KVG_SM90_WARPS); /* the scratch of the segment before has been read */
+    kvg_put_scratch<W, NSEG>(p, w, scratch, stats, split, head_row);
     kvg_named_barrier(1, 32 * KVG_SM90_WARPS);
     const int per_row = p.head_dim / 4;
     for (int i = threadIdx.x; i < lanes_wide * p.columns * per_row; i += 32 * KVG_SM90_WARPS) {
@@ -283,7 +343,9 @@ KVG_DEV void kvg_arithmetic_warp(const kvg_sm90_params &p, kvg_sm90_shared &sh, 
                 for (int c = 0; c < 2; c++)
                     for (int d = 4; d < 32; d *= 2)
                         w.l[c] += __shfl_xor_sync(~0u, w.l[c], d);
-                if (p.splits_per_block > 1)
+                if (p.cluster)
+                    kvg_finish_cluster<W, NSEG>(p, x, w, scratch, split, head_row);
+                else if (p.splits_per_block > 1)
                     kvg_finish_splits<W, NSEG>(p, x, w, scratch, split, head_row);
                 else
                     kvg_finish_single<W, NSEG>(p, x, w, kv_head, row0);
@@ -292,12 +354,12 @@ KVG_DEV void kvg_arithmetic_warp(const kvg_sm90_params &p, kvg_sm90_shared &sh, 
     }
 }
 
-/* Registers at launch. Where 32 accumulators do, 136 leave room on the multiprocessor for a block of the merge, which
- * then waits at the door instead of being launched at the end. */
-template <int KV, int NSEG>
-struct kvg_sm90_registers {
+/* Registers at launch. Where 32 accumulators do, 136 leave room on the multiprocessor for a block of the
+ * merge, which then waits at the door instead of being launched at the end. */
+template <int KV, int NSEG> struct kvg_sm90_registers {
     static constexpr bool small = KV == KVG_BF16 ? NSEG <= 2 : NSEG == 1;
-    static constexpr int at_launch = small ? 136 : 168, reader = small ? 72 : 88, arithmetic = small ? 168 : 208;
+    static constexpr int at_launch = small ? 136 : 168, reader = small ? 72 : 88,
+                         arithmetic = small ? 168 : 208;
 };
 
 template <int KV, int FP8, int NSEG, int SUB, int PROBE>
@@ -306,37 +368,53 @@ __global__ void __maxnreg__((kvg_sm90_registers<KV, NSEG>::at_launch))
 {
     extern __shared__ uint8_t raw[];
     uint8_t *const base = raw + (1024 - (kvg_smem(raw) & 1023)) % 1024;
-    kvg_sm90_shared &sh = *(kvg_sm90_shared *)(base + (int64_t)p.stages * p.stage_bytes);
+    kvg_sm90_shared &sh = *(kvg_sm90_shared *)(base + p.stages * p.stage_bytes);
     int32_t *prefix = p.rectangular ? NULL : (int32_t *)(&sh + 1);
     float *scratch =
         (float *)((uint8_t *)(&sh + 1) + (p.rectangular ? 0 : (4 * (p.batch + 1) + 15) / 16 * 16));
 
-    if (threadIdx.x == 0) {
-        kvg_tma_prefetch(&p.k);
-        kvg_tma_prefetch(&p.v);
-        for (int i = 0; i < p.stages; i++) {
-            kvg_bar_init(kvg_smem(&sh.full[i]), 1);
-            kvg_bar_init(kvg_smem(&sh.empty[i]), KVG_SM90_WARPS);
-        }
-        for (int i = 0; i < KVG_SM90_UNIT_RING; i++) {
-            kvg_bar_init(kvg_smem(&sh.unit_full[i]), 1);
-            kvg_bar_init(kvg_smem(&sh.unit_empty[i]), KVG_SM90_WARPS);
+    const int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
+    constexpr int busy = 32 * (KVG_SM90_WARPS + 1);
+
+    kvg_launch_dependents();
+    if (warp == KVG_SM90_WARPS) {
+        if (lane < p.stages) {
+            kvg_bar_init(kvg_smem(&sh.full[lane]), 1);
+            kvg_bar_init(kvg_smem(&sh.empty[lane]), KVG_SM90_WARPS);
+        } else if (lane >= 16 && lane < 16 + KVG_SM90_UNIT_RING) {
+            kvg_bar_init(kvg_smem(&sh.unit_full[lane - 16]), 1);
+            kvg_bar_init(kvg_smem(&sh.unit_empty[lane - 16]), KVG_SM90_WARPS);
+        } else if (lane >= 30) {
+            kvg_tma_prefetch(lane == 30 ? &p.k : &p.v);
         }
         kvg_bar_init_fence();
+        __syncwarp();
     }
-    kvg_launch_dependents();
-    if (prefix)
-        kvg_prefix_slabs(p, prefix);
-    __syncthreads();
-    /* Registers move between groups of 4 warps only, so the reader brings three idle warps along. */
-    if (threadIdx.x / 32 >= KVG_SM90_WARPS) {
+    /* Registers move between groups of 4 warps only, so the reader brings three idle warps along. The reader
+     * does not wait for anybody: it is the one who has set the barriers up. */
+    if (warp >= KVG_SM90_WARPS) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kvg_sm90_registers<KV, NSEG>::reader));
-        if (threadIdx.x / 32 == KVG_SM90_WARPS)
+        if (warp == KVG_SM90_WARPS) {
+            if (prefix)
+                kvg_named_barrier(2, busy);
+            else
+                kvg_named_barrier_arrive(2, busy);
             kvg_reader<NSEG, 16 * SUB>(p, sh, kvg_smem(base), prefix);
+        }
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kvg_sm90_registers<KV, NSEG>::arithmetic));
+        if (prefix)
+            kvg_prefix_slabs(p, prefix);
+        kvg_named_barrier(2, busy);
         kvg_arithmetic_warp<KV, FP8, NSEG, SUB, PROBE>(p, sh, kvg_smem(base), prefix, scratch);
     }
+}
+
+/* Sets the counter of work items to zero; the decode kernel starts meanwhile. */
+static __global__ void kvg_zero_counter(uint32_t *counter)
+{
+    kvg_launch_dependents();
+    *counter = 0;
 }
 
 /* Launch for one cache dtype and path. */
@@ -344,13 +422,30 @@ template <int KV, int FP8, int NSEG, int PROBE>
 static cudaError_t kvg_sm90_launch_one(const kvg_sm90_params &p, int64_t blocks, int64_t smem,
                                        cudaStream_t stream)
 {
-    const auto kernel = kvg_decode_sm90 < KV, FP8, NSEG, NSEG == 1 ? 2 : 1,
-               PROBE > ; /* 32 keys a tile, or 16 */
+    constexpr int sub = NSEG == 1 ? 2 : 1; /* 32 keys a tile, or 16 */
+    const auto kernel = kvg_decode_sm90<KV, FP8, NSEG, sub, PROBE>;
     cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
     if (e != cudaSuccess)
         return e;
-    kernel<<<(unsigned)blocks, KVG_SM90_THREADS, (size_t)smem, stream>>>(p);
-    return cudaGetLastError();
+    cudaLaunchConfig_t config = {};
+    cudaLaunchAttribute attribute = {};
+    config.gridDim = dim3((unsigned)blocks);
+    config.blockDim = dim3(KVG_SM90_THREADS);
+    config.dynamicSmemBytes = (size_t)smem;
+    config.stream = stream;
+    config.attrs = &attribute;
+    if (p.cluster) {
+        attribute.id = cudaLaunchAttributeClusterDimension;
+        attribute.val.clusterDim.x = KVG_SM90_CLUSTER;
+        attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+        config.numAttrs = 1;
+    } else if (p.dynamic) {
+        kvg_zero_counter<<<1, 1, 0, stream>>>(p.counter);
+        attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attribute.val.programmaticStreamSerializationAllowed = 1;
+        config.numAttrs = 1;
+    }
+    return cudaLaunchKernelEx(&config, kernel, p);
 }
 
 enum { KVG_MERGE_THREADS = 256, KVG_MERGE_DIMS = 32 };

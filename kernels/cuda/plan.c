@@ -66,6 +66,16 @@ static int choose_heads(const struct kvg_problem *p, int most, int multiprocesso
     return h;
 }
 
+/* Heads a block takes when the blocks of a sequence form a cluster: the fewest that leave no cluster waiting.
+ * 0: clusters do not fit. */
+static int cluster_heads(const struct kvg_problem *p, int most, int row_blocks, int multiprocessors)
+{
+    for (int h = 1; h <= most && h * row_blocks < KVG_SM90_WARPS; h *= 2)
+        if (p->batch * (p->kv_heads / h) * KVG_SM90_CLUSTER <= multiprocessors)
+            return h;
+    return 0;
+}
+
 /* Most keys a block would take if the list were cut into equal parts. */
 static int64_t largest_load(const struct kvg_problem *p, const struct kvg_sm90_plan *plan, int64_t split)
 {
@@ -81,6 +91,10 @@ static int64_t choose_split(const struct kvg_problem *p, const struct kvg_sm90_p
     if (plan->rounds > 1)
         return plan->splits_per_block > 2 ? 128 : 256;
     const int64_t span = visible_span(p, ceil_div(p->total_kv, p->batch));
+    if (plan->cluster) {
+        const int64_t whole = ceil_div(span, KVG_SM90_CLUSTER * plan->splits_per_block);
+        return round_up(ceil_div(whole, ceil_div(whole, 1024)), 16);
+    }
     int64_t best = 0, best_load = INT64_MAX;
     for (int64_t waves = 1; waves <= 16; waves++) {
         const int64_t slabs = plan->chunks_per_round * waves / p->batch; /* per sequence */
@@ -101,7 +115,8 @@ static int64_t choose_split(const struct kvg_problem *p, const struct kvg_sm90_p
 static void cut_rounds(struct kvg_sm90_plan *plan, int64_t tokens_per_block, int most, int ratio)
 {
     double left = 1, start = 0;
-    const int64_t least = 320; /* tokens of a block's last chunk */
+    const int64_t least =
+        320 * KVG_SM90_WARPS / plan->heads / plan->row_blocks; /* tokens of a block's last chunk */
     int r = 0;
     for (; r < most - 1 && left * ratio / 100 * (double)tokens_per_block > least; r++) {
         const double share = left * ratio / 100;
@@ -138,7 +153,14 @@ int kvg_sm90_make_plan(const struct kvg_problem *p, const struct kvg_sm90_tuning
     plan->tile = plan->segments == 1 ? 32 : 16;
 
     const int most = most_heads(p, plan->row_blocks);
-    plan->heads = tuning && tuning->heads ? tuning->heads : choose_heads(p, most, multiprocessors);
+    const int uniform = p->total_kv == p->batch * p->max_seq_len && !p->window;
+    const int in_cluster = uniform ? cluster_heads(p, most, plan->row_blocks, multiprocessors) : 0;
+    const int forced = tuning && (tuning->heads || tuning->split_tokens || tuning->rounds);
+    const int wish = tuning && tuning->cluster ? tuning->cluster == 1 : !forced && p->max_seq_len <= 16384;
+    plan->cluster = in_cluster && p->max_seq_len >= 1024 && wish;
+    plan->heads = plan->cluster             ? in_cluster
+                  : tuning && tuning->heads ? tuning->heads
+                                            : choose_heads(p, most, multiprocessors);
     if (plan->heads > most || most % plan->heads) {
         snprintf(why, size, "heads=%d does not divide %d", plan->heads, most);
         return -1;
@@ -152,8 +174,11 @@ int kvg_sm90_make_plan(const struct kvg_problem *p, const struct kvg_sm90_tuning
     if (plan->chunks_per_round * plan->head_blocks * 10 <
         multiprocessors * (int64_t)9) /* would leave blocks idle */
         plan->chunks_per_round = ceil_div(4 * (int64_t)multiprocessors, plan->head_blocks);
+    if (plan->cluster)
+        plan->chunks_per_round = KVG_SM90_CLUSTER * p->batch;
     const int spread = plan->chunks_per_round * plan->head_blocks > multiprocessors;
-    const int most_rounds = tuning && tuning->rounds             ? tuning->rounds
+    const int most_rounds = plan->cluster                        ? 1
+                            : tuning && tuning->rounds           ? tuning->rounds
                             : tokens_per_block > 4096 && !spread ? 8
                                                                  : 1;
     cut_rounds(plan, tokens_per_block, most_rounds, tuning && tuning->ratio ? tuning->ratio : 50);
@@ -171,8 +196,12 @@ int kvg_sm90_make_plan(const struct kvg_problem *p, const struct kvg_sm90_tuning
     if (plan->slabs_per_seq < 1)
         plan->slabs_per_seq = 1;
     plan->direct = plan->slabs_per_seq == 1;
-    plan->rectangular = plan->direct || p->batch > KVG_SM90_MAX_BATCH_IN_SMEM ||
-                        (p->total_kv == p->batch * p->max_seq_len && !p->window);
+    plan->rectangular = plan->direct || p->batch > KVG_SM90_MAX_BATCH_IN_SMEM || uniform;
+    if (plan->slabs_per_seq < KVG_SM90_CLUSTER && plan->cluster) {
+        snprintf(why, size, "%lld slabs cannot feed a cluster of %d", (long long)plan->slabs_per_seq,
+                 KVG_SM90_CLUSTER);
+        return -1;
+    }
     const int64_t slabs = p->batch * plan->slabs_per_seq,
                   items = plan->rounds * plan->chunks_per_round * plan->head_blocks;
     if (slabs > INT32_MAX || items > INT32_MAX / 2) {
@@ -180,7 +209,7 @@ int kvg_sm90_make_plan(const struct kvg_problem *p, const struct kvg_sm90_tuning
                  (long long)slabs, (long long)items);
         return -1;
     }
-    plan->blocks = min64(items, multiprocessors);
+    plan->blocks = plan->cluster ? items : min64(items, multiprocessors);
     plan->dynamic = tuning && tuning->dynamic ? tuning->dynamic == 1 : items > plan->blocks;
 
     plan->stage_bytes =

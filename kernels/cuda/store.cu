@@ -6,11 +6,10 @@
  * in flight; nothing but the slot has to be worked out in the loop. bf16 to FP8 moves 3 bytes an element.
  *
  * x / scale is a correctly rounded FP32 division, as the definition asks, at the price of three FMAs: with
- * r = 1 / scale rounded to nearest, q = x r, the remainder x - q scale is exact in an FMA, and q + remainder
- * * r is the rounded quotient (Markstein) as long as nothing over- or underflows. Quotients of 2^20 and more
- * saturate and those under 2^-40 round to zero in either format, so they need no correction; scales outside
- * [2^-60, 2^60] take the full division. (An input so small that the remainder underflows, below 2^-100, can
- * only meet a scale of at least 2^-60, and then the quotient is below 2^-40.)
+ * r = 1 / scale rounded to nearest, q = x r, the remainder q scale - x is exact in an FMA, and q - remainder
+ * * r is the rounded quotient (Markstein) as long as nothing over- or underflows. A quotient that overflows
+ * has no remainder and saturates; one so small that its remainder underflows is far below the smallest code
+ * of either format and becomes a zero of its sign. Scales outside [2^-60, 2^60] take the full division.
  */
 #include "cuda.h"
 #include "ptx.cuh"
@@ -60,9 +59,8 @@ KVG_DEV float divide(float x, float scale, float r, bool plain)
     if (plain)
         return __fdiv_rn(x, scale);
     const float q = x * r;
-    const float fixed = __fmaf_rn(__fmaf_rn(-q, scale, x), r, q);
-    const float size = fabsf(q);
-    return size < 0x1p20f && size > 0x1p-40f ? fixed : q;
+    const float fixed = __fmaf_rn(-__fmaf_rn(q, scale, -x), r, q); /* written so that -0 stays -0 */
+    return fabsf(q) < 0x1p100f ? fixed : q;
 }
 
 /* Four quotients as four codes. */
@@ -77,7 +75,11 @@ template <int DST> KVG_DEV uint32_t quantize4(const float *x, float scale, float
     return lo | hi << 16;
 }
 
-enum { KVG_STORE_THREADS = 256, KVG_STORE_AHEAD = 4 };
+#ifndef SA
+#define SA 4
+#define SC 16
+#endif
+enum { KVG_STORE_THREADS = 256, KVG_STORE_AHEAD = SA };
 
 /* A thread keeps its place in the token (K or V, head, 16 bytes) and goes from token to token, 4 at a time.
  */
@@ -197,7 +199,7 @@ static unsigned grid_for(int64_t want, int64_t across)
     char why[160];
     if (kvg_cuda_device_here(&d, why, sizeof why))
         return 1;
-    const int64_t most = (int64_t)d.multiprocessors * 16 / across + 1;
+    const int64_t most = (int64_t)d.multiprocessors * SC / across + 1;
     return (unsigned)(want < 1 ? 1 : want < most ? want : most);
 }
 

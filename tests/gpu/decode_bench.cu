@@ -173,12 +173,12 @@ static int check_case(const spec &s, uint64_t seed, const kvg_sm90_tuning *tune,
     failures += !ok;
     if (!ok || loud)
         printf("%s %s kv%d B%lld len %lld heads %lld/%lld d%lld bs%lld %s q%lld win %lld cap %g causal %d ph %d [hb %d rb %d "
-               "ks %d split %lld rounds %d st %d rect %d dyn %d dir %d]: rel %.2e gain %.5f lse %.1e bad %d same %d %s\n",
+               "ks %d split %lld rounds %d st %d rect %d dyn %d dir %d cl %d]: rel %.2e gain %.5f lse %.1e bad %d same %d %s\n",
                note, s.path == KVG_PATH_FP8 ? "fp8" : "dequant", s.kv, (long long)s.batch, (long long)s.len,
                (long long)s.q_heads, (long long)s.kv_heads, (long long)s.head_dim, (long long)s.block_size,
                s.layout ? "HND" : "NHD", (long long)s.q_len, (long long)s.window, s.cap, s.causal, s.per_head, plan.heads,
                plan.row_blocks, plan.splits_per_block, (long long)plan.split_tokens, plan.rounds,
-               plan.stages, plan.rectangular, plan.dynamic, plan.direct, v[0].rel, v[0].gain, v[0].lse, v[0].bad,
+               plan.stages, plan.rectangular, plan.dynamic, plan.direct, plan.cluster, v[0].rel, v[0].gain, v[0].lse, v[0].bad,
                first == second, ok ? "ok" : "FAILED");
     return ok;
 }
@@ -248,9 +248,27 @@ static void check_all() {
                     for (int rag = 0; rag < 2; rag++) {
                         spec s = b;
                         s.len = 2100, s.ragged = rag, s.nonneg = 1;
-                        kvg_sm90_tuning t = {hb, split, dyn, 0};
+                        kvg_sm90_tuning t = {hb, split, dyn, 0, 2, 0, 0, 0};
                         check_case(s, seed++, &t, "split", false), n++;
                     }
+        for (int64_t len : {1024, 1025, 2047, 4096, 9000})
+            for (int64_t batch : {1, 2, 5})
+                for (int64_t d : {64, 128, 192, 256})
+                    for (int64_t q : {1, 3}) {
+                        spec s = b;
+                        s.ragged = 0, s.len = len, s.batch = batch, s.head_dim = d, s.q_len = q, s.cap = q == 3 ? 4.f : 0.f;
+                        s.per_head = 1;
+                        kvg_sm90_tuning t = {0, 0, 0, 0, 1, 0, 0, 0};
+                        check_case(s, seed++, &t, "cluster", false), n++;
+                    }
+        for (int rounds : {2, 3, 5, 10})
+            for (int ratio : {30, 60, 90})
+                for (int rag = 0; rag < 2; rag++) {
+                    spec s = b;
+                    s.len = 30000, s.ragged = rag;
+                    kvg_sm90_tuning t = {8, 32, 0, 0, 2, rounds, ratio, 0};
+                    check_case(s, seed++, &t, "rounds", false), n++;
+                }
         spec s = b;
         s.batch = 150, s.len = 300;
         check_case(s, seed++, NULL, "batch", true), n++;
@@ -431,38 +449,35 @@ static void bench_all(bool sweep) {
             char line[300];
             snprintf(line, sizeof line,
                      "%-5s %3lld %6lld | %9.5f %5.0f %5.0f %5.0f | %9.5f %5.0f %6.1f | min %.5f hb %d ks %d split %lld rounds %d "
-                     "ratio %d dyn %d st %d prom %d ml %d%s",
+                     "ratio %d dyn %d st %d cl %d ml %d%s",
                      g.name, (long long)g.batch, (long long)g.len, r.best, gb / r.pages, gb / r.heads, gb / r.probe, ms,
                      gb / ms, 100 * r.best / ms, best, plan.heads, plan.splits_per_block, (long long)plan.split_tokens,
-                     plan.rounds, tune ? tune->ratio : 0, plan.dynamic, plan.stages, tune ? tune->promotion : 0,
+                     plan.rounds, tune ? tune->ratio : 0, plan.dynamic, plan.stages, plan.cluster,
                      plan.merge_lanes, tune ? "" : " <- default");
             rows.push_back({ms, line});
         };
         row(NULL);
         if (sweep) {
             const int64_t per = g.len * g.batch / 132;
-            for (int prom : {128, 256}) {
-                kvg_sm90_tuning tune = {};
-                tune.promotion = prom;
+            for (int64_t split : {0, 64, 128, 256, 512, 1024, 2048}) {
+                kvg_sm90_tuning tune = {0, split, 0, 0, 1, 0, 0, 0};
                 row(&tune);
-                for (int st : {4, 6}) {
-                    tune.stages = st;
-                    row(&tune);
-                }
             }
             for (int hb : {8, 4, 2, 1})
-                for (int64_t split : {16, 32, 48, 64, 128, 256, 512, 1024, 2048})
-                    for (int rounds : {1, 2, 4, 6, 8, 10})
-                        for (int ratio : {40, 50, 60, 70}) {
-                            kvg_sm90_tuning tune = {hb, split, 0, 0, rounds, ratio, 0};
-                            if ((rounds == 1 && ratio != 50) || (per > 1500 && (hb < 4 || split < 128)) || split * 8 / hb > per ||
-                                (per < 3000 && rounds > 4) || (per > 8000 && rounds < 4) || (per > 20000 && ratio == 70))
+                for (int64_t split : {16, 32, 64, 128, 256, 512, 1024})
+                    for (int rounds : {1, 2, 3, 4, 5, 7})
+                        for (int ratio : {40, 50, 60, 70, 80, 90}) {
+                            kvg_sm90_tuning tune = {hb, split, 0, 0, 2, rounds, ratio, 0};
+                            if ((rounds == 1 && ratio != 50) || (per > 1500 && split < 32) ||
+                                (per > 3000 && (hb < 4 || split < 64)) || split * 8 / hb > per || (per < 3000 && rounds > 4) ||
+                                (per > 8000 && (rounds < 3 || split < 128)) || (rounds < 4 && ratio < 60) ||
+                                (rounds >= 5 && ratio > 70))
                                 continue;
                             row(&tune);
                         }
         }
         std::stable_sort(rows.begin() + 1, rows.end(), [](const entry &x, const entry &y) { return x.ms < y.ms; });
-        for (size_t i = 0; i < rows.size() && i < 9; i++)
+        for (size_t i = 0; i < rows.size() && i < 8; i++)
             printf("%s\n", rows[i].text.c_str());
         fflush(stdout);
         run_naive(c);
