@@ -22,6 +22,9 @@
 /* A matrix instruction adds groups of products and the accumulator with one truncation per addend: for every
  * 16 products at least one more addend, the accumulator itself. */
 #define GROUP_ADDENDS (17.0 / 16.0)
+/* Keys may be added up in lanes, every 16th key to one sum; a lane can hold more than the running sum does
+ * where neighbouring keys cancel. */
+#define LANES 16.0
 /* The probable bound counts this many rescalings at most: more than that would need a max that creeps up in
  * every tile, and then the early tiles have no weight left. */
 #define RESCALES_THAT_MATTER 256.0
@@ -137,7 +140,6 @@ int kvg_bound_init(struct kvg_bound *b, const struct kvg_problem *problem, const
     if (d->p_format != KVG_F32) {
         const int offset = d->p_format == KVG_BF16 || d->p_format == KVG_F16 ? 0 : d->p_offset_log2;
         b->p_abs = ldexp(1.0, p->min_exponent - p->mantissa_bits - 1 - offset);
-        b->p_step_rel = b->p_rel; /* a step of 2^-m at the bottom of a binade is 2^-(m+1) at its top */
     }
     b->rounded_row_sum = d->row_sum_of_rounded_p;
     b->tile = d->tile;
@@ -159,6 +161,13 @@ void kvg_bound_model(const struct kvg_bound *b, struct kvg_ref_bound_model *mode
     model->logit_abs = 0.0;
     model->p_rel = b->p_rel;
     model->p_abs = b->p_abs;
+}
+
+void kvg_bound_drift(const struct kvg_bound *b, struct kvg_ref_drift_model *model)
+{
+    model->logit_rel = b->logit_noise;
+    model->max_rel = SCALE_ROUNDINGS * KVG_U_F32;
+    model->logit_abs = b->exp_rel + b->cap_abs + SCALE_ROUNDINGS * KVG_U_F32;
 }
 
 void kvg_bound_emulation(const struct kvg_arithmetic *d, struct kvg_ref_emulation *how)
@@ -184,11 +193,6 @@ void kvg_bound_tail(int64_t count, struct kvg_bound_tail *out)
     out->log_odds = log(2.0 / alpha);
 }
 
-static double bounded_expm1(double x)
-{
-    return expm1(x < LARGEST_EXPONENT ? x : LARGEST_EXPONENT);
-}
-
 void kvg_bound_row(const struct kvg_bound *b, struct kvg_bound_row *row)
 {
     const double n = (double)(row->visible > 0 ? row->visible : 1);
@@ -207,7 +211,6 @@ void kvg_bound_row(const struct kvg_bound *b, struct kvg_bound_row *row)
     row->a_common = b->exp_rel + SCALE_ROUNDINGS * KVG_U_F32 * largest + b->cap_abs + merge;
     row->a_worst = b->exp_rel + SCALE_ROUNDINGS * KVG_U_F32 * deepest + b->cap_abs + merge +
                    row->rescales * (b->exp_rel + 2.0 * KVG_U_F32 * deepest);
-    row->grow = bounded_expm1(2.0 * row->delta_mean);
 
     row->narrow_keys = b->pv_flush > 0 && (double)b->pv_flush < split ? (double)b->pv_flush : split;
     row->narrow_worst = b->pv_narrow ? (row->narrow_keys * GROUP_ADDENDS + 2.0) * b->pv_unit : 0.0;
@@ -215,11 +218,6 @@ void kvg_bound_row(const struct kvg_bound *b, struct kvg_bound_row *row)
     row->acc_l = additions * KVG_U_F32;
     row->acc_pv = row->narrow_worst + additions * KVG_U_F32;
     row->sum_noise = sqrt(additions) * KVG_U_F32;
-
-    /* The kernel and the emulation each miss the exact logit by some last bits; a P within that distance of a
-     * rounding boundary may fall to either side. */
-    const double apart = 2.0 * (row->delta_mean * b->logit_common / b->logit_rel + row->a_common);
-    row->flips = b->p_step_rel > 0.0 ? fmin(1.0, 2.0 * apart / b->p_step_rel) : 0.0;
 }
 
 /* Rounding of P over the sum of the weights, where `terms` bounds sum r before the weights grow and `weights`
@@ -237,7 +235,7 @@ double kvg_bound_worst(const struct kvg_bound *b, const struct kvg_bound_row *ro
 {
     const double o = fabs(e->exact);
     const double up = exp(fmin(row->a_worst, LARGEST_EXPONENT)), more = up - 1.0;
-    const double grow = row->grow * up + more; /* about sum p (e^(delta + a) - 1) */
+    const double grow = row->grow * up + more; /* sum p (e^(delta + a) - 1) */
     const double shrink = row->shrink / up;
     if (!(shrink > 0.0))
         return INFINITY;
@@ -276,38 +274,35 @@ double kvg_bound_bennett(double variance, double largest, double log_odds)
 
 double kvg_bound_probable(const struct kvg_bound *b, const struct kvg_bound_row *row,
                           const struct kvg_bound_element *e, const struct kvg_bound_tail *tail,
-                          double *shared)
+                          struct kvg_bound_noise *noise)
 {
     const double o = fmax(fabs(e->emulated), fabs(e->exact));
-    const double root_pv = sqrt(e->sq_pv);
-    const double noise = b->logit_noise / b->logit_rel;
+    const double share = b->logit_noise / b->logit_rel;
     /* The first order in delta grows by e^delta where the logits are so large that FP32 loses their units. */
-    const double steep = exp(fmin(2.0 * noise * row->delta_mean, LARGEST_EXPONENT));
-    /* Independent from key to key. */
-    double variance = steep * steep * noise * noise * e->sq_logit;
-    variance += (row->a_common * row->a_common + b->v_noise * b->v_noise) * e->sq_pv;
-    /* Independent from one addition or rescaling to the next; each partial sum is at most sum p|v|. */
+    const double steep = exp(fmin(2.0 * share * row->delta_mean, LARGEST_EXPONENT));
+    /* Largest sum that one addition or rescaling rounds: as the emulation saw it from tile to tile, twice
+     * that for the way within a tile, and what lanes that take every 16th key may add up to. */
+    const double sum = 2.0 * e->partial + e->abs_pv / LANES;
     const double rescales = fmin(row->rescales, RESCALES_THAT_MATTER);
-    variance += (row->sum_noise * row->sum_noise + rescales * row->a_rescale * row->a_rescale) * e->abs_pv *
-                e->abs_pv;
-    /* Flips: two neighbouring values of P are 2 eta apart. */
-    const double flip_variance = 4.0 * row->flips * e->sq_p_rounding;
-    const double largest = e->max_p_rounding >= 0.0 ? e->max_p_rounding : sqrt(e->sq_p_rounding);
-    const double flips = fmin(kvg_bound_bennett(flip_variance, 2.0 * largest, tail->log_odds),
-                              2.0 * tail->lambda * sqrt(e->sq_p_rounding));
-    /* Alike for all keys. */
-    double linear =
-        (row->a_common + b->v_noise + DIVISION_ROUNDINGS * KVG_U_F32 + tail->lambda * row->sum_noise) * o;
-    if (b->rounded_row_sum) /* o sum r / W, flips again: at most all of them the same way */
-        linear += o * fmin(2.0 * row->eta_sum, tail->lambda * 2.0 * sqrt(row->flips) * row->eta_sum);
-    linear += b->out_floor + 2.0 * REFERENCE_REL * e->abs_pv;
-    *shared = tail->lambda * sqrt(variance) + flips + linear;
+    /* Independent from key to key, from one rescaling to the next, from one addition to the next. */
+    const double logits = steep * share, alike = row->a_common * row->a_common;
+    const double shared = logits * logits * e->sq_logit + alike * e->sq_pv +
+                          rescales * row->a_rescale * row->a_rescale * sum * sum;
+    const double own = row->sum_noise * row->sum_noise * sum * sum + b->v_noise * b->v_noise * e->sq_pv;
+    const double flips = fmin(e->flips, tail->lambda * sqrt(e->sq_flips));
+    /* Alike for all keys; with rounded P in the row sum, its flips too. */
+    const double row_sum = tail->lambda * row->sum_noise + (b->rounded_row_sum ? row->flip_sum : 0.0);
+    const double linear = (row->a_common + b->v_noise + DIVISION_ROUNDINGS * KVG_U_F32 + row_sum) * o;
+    const double floor = b->out_floor + 2.0 * REFERENCE_REL * (e->partial + e->abs_pv / LANES);
+    noise->shared = tail->lambda * sqrt(shared) + flips + linear;
+    noise->own = tail->lambda * sqrt(own) + floor;
 
     /* A narrow accumulator: chains are independent, (chain sum of p|v|)^2 <= keys * chain sum of p^2 v^2; and
      * its truncation is towards zero, which is a gain. */
-    const double chain = fmin(sqrt(row->narrow_keys) * root_pv, e->abs_pv);
+    const double chain = fmin(sqrt(row->narrow_keys * e->sq_pv), e->abs_pv);
     const double narrow = row->narrow_worst * row->narrow_worst * chain * chain;
-    const double error = tail->lambda * sqrt(variance + narrow) + flips + linear + row->narrow_worst * o;
+    const double error =
+        tail->lambda * sqrt(shared + own + narrow) + flips + linear + floor + row->narrow_worst * o;
     return error + b->out_rel * (o + error);
 }
 
@@ -335,6 +330,6 @@ double kvg_bound_lse_probable(const struct kvg_bound *b, const struct kvg_bound_
     error +=
         tail->lambda * (row->sum_noise + sqrt(fmin(row->rescales, RESCALES_THAT_MATTER)) * row->a_rescale);
     if (b->rounded_row_sum)
-        error += fmin(2.0, tail->lambda * 2.0 * sqrt(row->flips)) * row->eta_sum;
+        error += row->flip_sum;
     return error + 2.0 * (LSE_ROUNDINGS * KVG_U_F32 + REFERENCE_REL) * (fabs(row->lse) + 1.0);
 }

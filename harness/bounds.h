@@ -26,15 +26,16 @@
  * Probable: on zero-mean V the worst case grows with n while o shrinks with sqrt(n), and beyond about a
  * thousand keys it would accept zeros. So the second bound is held against the emulating reference, which
  * repeats every rounding the kernel declares, and covers what no emulation can repeat: the order of FP32
- * sums, the last bits of the exponential, and the few P that such a last bit pushes across a rounding
- * boundary (a flip: one step of P, at most 2 eta_j). Terms that are independent from key to key enter by sum
- * of squares of their largest size (Hoeffding: at least as wide as the true distribution), times the quantile
- * `lambda` of the wanted false-alarm rate. Flips are rare and large, so they get Bennett's inequality instead
- * of a Gaussian tail. What hits all keys alike, and the rounding of the output (bounded, not Gaussian),
- * enters linearly.
+ * sums, the last bits of the exponential, and the few P that lie so close to a rounding boundary that such a
+ * last bit moves them across. The reference finds those (struct kvg_ref_drift); their steps enter as they
+ * are, or by sum of squares where they are many. Terms that are independent from key to key enter by sum of
+ * squares of their largest size (Hoeffding: at least as wide as the true distribution), times the quantile
+ * `lambda` of the wanted false-alarm rate. What hits all keys alike, and the rounding of the output (bounded,
+ * not Gaussian), enters linearly.
  *
  * The gain test uses the probable bound without output rounding and as if the PV accumulator were FP32: a
- * narrow accumulator is no excuse for a gain.
+ * narrow accumulator is no excuse for a gain. It needs the noise in two parts: `shared`, which comes from the
+ * weights and may push all dims of a row the same way, and `own`, from sums that each dim forms by itself.
  *
  * All in double; the unit is that of the output unless a name says `rel`.
  */
@@ -65,7 +66,7 @@ struct kvg_bound {
     double exp_rel;      /* one exponential, as declared */
     double cap_abs;      /* logit error of tanh, from the exponential it is made of; 0 without soft cap */
     double p_rel, p_abs; /* rounding of P: of the value, of the running max */
-    double p_step_rel;   /* smallest distance of two neighbours of the P format over the value; 0 for F32 */
+
     int rounded_row_sum; /* row sum adds the rounded P */
     int64_t tile, split; /* keys between two running maxima, keys of a split; 0 = all visible keys */
     /* output */
@@ -81,7 +82,7 @@ struct kvg_bound {
 /* How rare is rare: a share of the false-alarm rate over `count` numbers that are checked alike. */
 struct kvg_bound_tail {
     double lambda;   /* two-sided Gaussian quantile of alpha / count */
-    double log_odds; /* ln(2 count / alpha), for Bennett */
+    double log_odds; /* ln(2 count / alpha), for Bennett's inequality */
 };
 void kvg_bound_tail(int64_t count, struct kvg_bound_tail *out);
 
@@ -92,6 +93,8 @@ int kvg_bound_init(struct kvg_bound *b, const struct kvg_problem *problem,
                    struct kvg_error *error);
 /* What the reference has to sum up for it (logit_abs stays 0: `a` is added here, once the lse is known). */
 void kvg_bound_model(const struct kvg_bound *b, struct kvg_ref_bound_model *model);
+/* How far a kernel's logits may be from the emulated ones. */
+void kvg_bound_drift(const struct kvg_bound *b, struct kvg_ref_drift_model *model);
 /* The declaration as the emulating reference takes it. */
 void kvg_bound_emulation(const struct kvg_arithmetic *declared, struct kvg_ref_emulation *how);
 
@@ -100,32 +103,35 @@ struct kvg_bound_row {
     /* from the reference */
     int64_t visible; /* keys */
     double lse;      /* exact */
-    double shrink, eta_sum, delta_mean;
+    double shrink, grow, eta_sum, delta_mean, flip_sum;
     /* derived by kvg_bound_row */
-    double a_worst;       /* row-constant logit error, every rescaling counted */
-    double a_common;      /* the same for one exponential: what the probable bound adds linearly */
-    double a_rescale;     /* one rescaling */
-    double rescales;      /* updates of the running max of a split, at most */
-    double grow;          /* about sum p (e^delta - 1) */
-    double acc_pv, acc_l; /* worst-case relative error of the two sums */
-    double sum_noise;     /* FP32 sums with random roundings, of sum p|v| */
+    double a_worst;   /* row-constant logit error, every rescaling counted */
+    double a_common;  /* the same for one exponential: what the probable bound adds linearly */
+    double a_rescale; /* one rescaling */
+    double rescales;  /* updates of the running max of a split, at most */
+
+    double acc_pv, acc_l;             /* worst-case relative error of the two sums */
+    double sum_noise;                 /* FP32 sums with random roundings, of sum p|v| */
     double narrow_worst, narrow_keys; /* narrow accumulator: error of one chain over its sum p|v|, its keys */
-    double flips;                     /* share of P that may land one step apart */
 };
 void kvg_bound_row(const struct kvg_bound *b, struct kvg_bound_row *row);
 
 /* Sums of one element, as in struct kvg_ref_terms. */
 struct kvg_bound_element {
     double exact, emulated;
-    double abs_pv, logit_shift, p_rounding, sq_pv, sq_logit, sq_p_rounding;
-    double max_p_rounding; /* max eta |v|; < 0 where unknown (then sqrt(sq_p_rounding)) */
+    double abs_pv, logit_shift, p_rounding, sq_pv, sq_logit;
+    double flips, sq_flips, partial; /* as in struct kvg_ref_drift */
+};
+/* The part of the probable bound that the gain test allows (see above). */
+struct kvg_bound_noise {
+    double shared, own;
 };
 double kvg_bound_worst(const struct kvg_bound *b, const struct kvg_bound_row *row,
                        const struct kvg_bound_element *e);
-/* *shared receives the part that the gain test allows (see above). */
+
 double kvg_bound_probable(const struct kvg_bound *b, const struct kvg_bound_row *row,
                           const struct kvg_bound_element *e, const struct kvg_bound_tail *tail,
-                          double *shared);
+                          struct kvg_bound_noise *noise);
 
 /* Error of the log-sum-exp: worst against the exact one, probable against the emulated one. */
 double kvg_bound_lse_worst(const struct kvg_bound *b, const struct kvg_bound_row *row);

@@ -17,7 +17,8 @@ struct kvg_expectation {
     int64_t empty;  /* rows of the whole output that see no key */
     float *exact, *emulated, *unquantised; /* [rows, head_dim] */
     float *lse_exact, *lse_emulated;       /* [rows] */
-    double *worst, *probable, *shared;     /* [rows, head_dim] allowed errors */
+    double *worst, *probable;              /* [rows, head_dim] allowed errors */
+    struct kvg_bound_noise *noise;         /* [rows, head_dim] */
     double *lse_worst, *lse_probable;      /* [rows] */
     struct kvg_bound_tail element_tail, lse_tail, group_tail;
 };

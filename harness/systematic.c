@@ -5,6 +5,7 @@
 #include "systematic.h"
 
 #include <math.h>
+#include <string.h>
 
 /* A gain whose limit lets half the output pass says nothing. */
 #define LARGEST_MEANINGFUL_LIMIT 0.5
@@ -17,26 +18,39 @@ static double step_at(double x)
     return ldexp(1.0, (exponent < -125 ? -125 : exponent) - 8);
 }
 
+/* Cell of a significand: the first 16 fraction bits (noise moves it by less), multiplied out (Fibonacci
+ * hash). */
+static int cell_of(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return (int)((bits >> 7 & 0xffffu) * 2654435769u >> 22);
+}
+
 void kvg_systematic_row(struct kvg_systematic *s, int64_t head_dim, const uint16_t *got,
-                        const float *emulated, const double *noise, const struct kvg_bound_tail *tail)
+                        const float *emulated, const struct kvg_bound_noise *noise,
+                        const struct kvg_bound_tail *tail)
 {
     double noise_gain = 0.0, noise_offset = 0.0;
     for (int64_t d = 0; d < head_dim; d++) {
         const uint16_t code = kvg_ref_bf16_encode(emulated[d]);
         const double y = (double)kvg_ref_bf16_decode(got[d]), r = (double)kvg_ref_bf16_decode(code);
-        if (!isfinite(y) || !isfinite(r) || !isfinite(noise[d]))
+        const double all = noise[d].shared + noise[d].own;
+        if (!isfinite(y) || !isfinite(r) || !isfinite(all))
             continue;
         const double error = y - r, size = fabs(r), step = step_at(r);
         s->count += 1.0;
         s->error += error;
         s->error_times_r += error * r;
         s->r_squared += r * r;
-        noise_gain += noise[d] * size;
-        noise_offset += noise[d];
-        /* noise[d] is a bound at the quantile lambda; the boundary has to lie within the noise's usual size
+        noise_gain += noise[d].shared * size;
+        noise_offset += noise[d].shared;
+        s->noise_gain += noise[d].own * size * (noise[d].own * size);
+        s->noise_offset += noise[d].own * noise[d].own;
+        /* The noise is a bound at the quantile lambda; the boundary has to lie within the noise's usual size
          * on either side. lambda / 2 usual sizes make the bound, since parts of it are linear. */
-        const double chance = fmin(1.0, 2.0 * noise[d] / (tail->lambda / 2.0) / step);
-        const int k = code & (KVG_SIGNIFICANDS - 1);
+        const double chance = fmin(1.0, 2.0 * all / (tail->lambda / 2.0) / step);
+        const int k = cell_of(emulated[d]);
         s->step_gain[k] += step * size;
         s->step_offset[k] += step;
         s->likely_gain[k] += chance * step * size;
@@ -50,7 +64,7 @@ void kvg_systematic_row(struct kvg_systematic *s, int64_t head_dim, const uint16
 static double steps_limit(const double *step, const double *likely, double log_odds)
 {
     double variance = 0.0, largest = 0.0, all = 0.0;
-    for (int k = 0; k < KVG_SIGNIFICANDS; k++) {
+    for (int k = 0; k < KVG_SIGNIFICAND_CELLS; k++) {
         variance += step[k] * likely[k]; /* chance * step^2 */
         largest = fmax(largest, step[k]);
         all += step[k];

@@ -26,7 +26,7 @@ void kvg_expectation_free(struct kvg_expectation *e)
     free(e->lse_emulated);
     free(e->worst);
     free(e->probable);
-    free(e->shared);
+    free(e->noise);
     free(e->lse_worst);
     free(e->lse_probable);
     free(e->order);
@@ -34,23 +34,26 @@ void kvg_expectation_free(struct kvg_expectation *e)
     free(e);
 }
 
-/* The reference's sums for the rows of one sequence. */
+/* The references' sums for the rows of one sequence. */
 struct terms {
     double *block;
     struct kvg_ref_terms t;
+    struct kvg_ref_drift drift;
 };
 
 static int terms_alloc(struct terms *terms, int64_t rows, int64_t head_dim)
 {
-    enum { PER_ELEMENT = 6, PER_ROW = 3 };
+    enum { PER_ELEMENT = 8, PER_ROW = 5 };
     const size_t elements = (size_t)(rows * head_dim);
     memset(terms, 0, sizeof *terms);
     double *at = terms->block = calloc(PER_ELEMENT * elements + PER_ROW * (size_t)rows, sizeof *at);
     if (!at)
         return -1;
-    double **const element[PER_ELEMENT] = {&terms->t.abs_pv, &terms->t.logit_shift, &terms->t.p_rounding,
-                                           &terms->t.sq_pv,  &terms->t.sq_logit,    &terms->t.sq_p_rounding};
-    double **const row[PER_ROW] = {&terms->t.shrink, &terms->t.eta_sum, &terms->t.delta_mean};
+    double **const element[PER_ELEMENT] = {
+        &terms->t.abs_pv,   &terms->t.logit_shift, &terms->t.p_rounding,   &terms->t.sq_pv,
+        &terms->t.sq_logit, &terms->drift.flips,   &terms->drift.sq_flips, &terms->drift.partial};
+    double **const row[PER_ROW] = {&terms->t.shrink, &terms->t.grow, &terms->t.eta_sum, &terms->t.delta_mean,
+                                   &terms->drift.flip_sum};
     for (int i = 0; i < PER_ELEMENT; i++, at += elements)
         *element[i] = at;
     for (int i = 0; i < PER_ROW; i++, at += rows)
@@ -89,6 +92,8 @@ static void bound_rows(struct kvg_expectation *e, const struct kvg_bound *bound,
         struct kvg_bound_row row = {.visible = kvg_sample_visible(e->p, at->seq, at->q_index),
                                     .lse = (double)e->lse_exact[from + i],
                                     .shrink = terms->t.shrink[i],
+                                    .grow = terms->t.grow[i],
+                                    .flip_sum = terms->drift.flip_sum[i],
                                     .eta_sum = terms->t.eta_sum[i],
                                     .delta_mean = terms->t.delta_mean[i]};
         kvg_bound_row(bound, &row);
@@ -103,10 +108,11 @@ static void bound_rows(struct kvg_expectation *e, const struct kvg_bound *bound,
                                                       .p_rounding = terms->t.p_rounding[in],
                                                       .sq_pv = terms->t.sq_pv[in],
                                                       .sq_logit = terms->t.sq_logit[in],
-                                                      .sq_p_rounding = terms->t.sq_p_rounding[in],
-                                                      .max_p_rounding = -1.0};
+                                                      .flips = terms->drift.flips[in],
+                                                      .sq_flips = terms->drift.sq_flips[in],
+                                                      .partial = terms->drift.partial[in]};
             e->worst[to] = kvg_bound_worst(bound, &row, &element);
-            e->probable[to] = kvg_bound_probable(bound, &row, &element, &e->element_tail, &e->shared[to]);
+            e->probable[to] = kvg_bound_probable(bound, &row, &element, &e->element_tail, &e->noise[to]);
         }
     }
 }
@@ -125,19 +131,21 @@ static int expect_rows(struct kvg_expectation *e, const struct kvg_kernel *kerne
         struct kvg_arithmetic declared;
         struct kvg_bound bound;
         struct kvg_ref_bound_model model;
+        struct kvg_ref_drift_model drift;
         struct kvg_ref_emulation how;
         struct terms terms;
         if (declared_for(p, kernel, rows[0].seq, &declared, &bound, error) != 0)
             return -1;
         kvg_bound_model(&bound, &model);
+        kvg_bound_drift(&bound, &drift);
         kvg_bound_emulation(&declared, &how);
         if (terms_alloc(&terms, count, d) != 0)
             return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory for the bounds of %lld rows",
                             (long long)count);
         const int failed = kvg_ref_attention_bound(&a, &model, rows, count, e->exact + from * d,
                                                    e->lse_exact + from, &terms.t) != 0 ||
-                           kvg_ref_attention_emulate(&a, &how, rows, count, e->emulated + from * d,
-                                                     e->lse_emulated + from) != 0;
+                           kvg_ref_attention_drift(&a, &how, &drift, rows, count, e->emulated + from * d,
+                                                   e->lse_emulated + from, &terms.drift) != 0;
         if (!failed)
             bound_rows(e, &bound, &terms, from, count);
         free(terms.block);
@@ -183,11 +191,11 @@ static int expectation_alloc(struct kvg_expectation *e)
     e->lse_emulated = malloc(rows * sizeof *e->lse_emulated);
     e->worst = malloc(elements * sizeof *e->worst);
     e->probable = malloc(elements * sizeof *e->probable);
-    e->shared = malloc(elements * sizeof *e->shared);
+    e->noise = malloc(elements * sizeof *e->noise);
     e->lse_worst = malloc(rows * sizeof *e->lse_worst);
     e->lse_probable = malloc(rows * sizeof *e->lse_probable);
     return e->order && e->exact && e->emulated && e->unquantised && e->lse_exact && e->lse_emulated &&
-                   e->worst && e->probable && e->shared && e->lse_worst && e->lse_probable
+                   e->worst && e->probable && e->noise && e->lse_worst && e->lse_probable
                ? 0
                : -1;
 }

@@ -17,9 +17,9 @@
 typedef double double4 __attribute__((vector_size(32)));
 typedef int64_t long4 __attribute__((vector_size(32)));
 
-/* Sums per output element, in the order of a record; then three per row. */
+/* Sums per output element, in the order of a record; then four per row. */
 enum { ABS_PV, LOGIT_SHIFT, P_ROUNDING, SQ_PV, SQ_LOGIT, SQ_P_ROUNDING, ELEMENT_SUMS };
-enum { SHRINK, ETA_SUM, DELTA_MEAN, ROW_SUMS };
+enum { SHRINK, ETA_SUM, DELTA_MEAN, GROW, ROW_SUMS };
 /* Doubles of a record: a multiple of 4, so that vectors stay aligned. */
 #define RECORD(dim) (ELEMENT_SUMS * (dim) + 4)
 
@@ -48,6 +48,7 @@ static void key_factors(const struct kvg_ref_bound_model *model, const double *t
         row_sums[SHRINK] += p / (1 + grow);
         row_sums[ETA_SUM] += eta;
         row_sums[DELTA_MEAN] += p * delta[i];
+        row_sums[GROW] += p * grow;
     }
 }
 
@@ -147,7 +148,7 @@ static void bound_merge(const struct kvg_rows *rows, const struct kvg_row_plan *
     const struct kvg_ref_terms *t = ((const struct bound *)context)->terms;
     double *const element[ELEMENT_SUMS] = {t->abs_pv, t->logit_shift, t->p_rounding,
                                            t->sq_pv,  t->sq_logit,    t->sq_p_rounding};
-    double *const of_row[ROW_SUMS] = {t->shrink, t->eta_sum, t->delta_mean};
+    double *const of_row[ROW_SUMS] = {t->shrink, t->eta_sum, t->delta_mean, t->grow};
     int64_t dim = rows->a->head_dim;
     for (int64_t p = 1; p < pieces; p++)
         for (int64_t i = 0; i < RECORD(rows->dim); i++)

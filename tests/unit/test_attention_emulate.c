@@ -278,7 +278,7 @@ static void test_scaled_operands_by_hand(void **state)
 /* ---------------------------------------------------------------- bound */
 
 struct bound_arrays {
-    double *element[6], *row[3];
+    double *element[6], *row[4];
     struct kvg_ref_terms terms;
     float *out, *lse;
 };
@@ -289,12 +289,12 @@ static struct bound_arrays bound_of(const struct problem *p, const struct kvg_re
     size_t n = (size_t)(p->n_rows * p->a.head_dim);
     for (int i = 0; i < 6; i++)
         b.element[i] = malloc(n * sizeof(double));
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         b.row[i] = malloc((size_t)p->n_rows * sizeof(double));
     b.out = malloc(n * sizeof(float));
     b.lse = malloc((size_t)p->n_rows * sizeof(float));
     b.terms = (struct kvg_ref_terms){b.element[0], b.element[1], b.element[2], b.element[3], b.element[4],
-                                     b.element[5], b.row[0],     b.row[1],     b.row[2]};
+                                     b.element[5], b.row[0],     b.row[1],     b.row[2],     b.row[3]};
     assert_int_equal(kvg_ref_attention_bound(&p->a, model, p->rows, p->n_rows, b.out, b.lse, &b.terms), 0);
     return b;
 }
@@ -303,7 +303,7 @@ static void bound_free(struct bound_arrays *b)
 {
     for (int i = 0; i < 6; i++)
         free(b->element[i]);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         free(b->row[i]);
     free(b->out);
     free(b->lse);
@@ -311,7 +311,7 @@ static void bound_free(struct bound_arrays *b)
 
 /* One row of the terms, by their formulas. */
 static void direct_terms(const struct problem *p, const struct kvg_ref_bound_model *m,
-                         const struct kvg_ref_row *r, double element[6][DIM_MAX], double row[3])
+                         const struct kvg_ref_row *r, double element[6][DIM_MAX], double row[4])
 {
     const struct kvg_ref_attention *a = &p->a;
     const struct kvg_ref_emulation none = {.tile = 1};
@@ -323,7 +323,7 @@ static void direct_terms(const struct problem *p, const struct kvg_ref_bound_mod
                     a->window, a->causal, &first, &last);
     assert_int_equal(kvg_ref_attention_f64(a, r, 1, o, &lse), 0);
     memset(element, 0, 6 * sizeof *element);
-    memset(row, 0, 3 * sizeof *row);
+    memset(row, 0, 4 * sizeof *row);
     for (int64_t j = first; j <= last; j++)
         largest = fmax(largest, exp(emulated_logit(a, &none, r, g, j) - lse));
     for (int64_t j = first; j <= last; j++) {
@@ -337,6 +337,7 @@ static void direct_terms(const struct problem *p, const struct kvg_ref_bound_mod
         row[0] += pj * exp(-delta);
         row[1] += eta;
         row[2] += pj * delta;
+        row[3] += pj * expm1(delta);
         for (int64_t d = 0; d < a->head_dim; d++) {
             double v =
                 (double)kvg_ref_load(a->v.format, a->v.data, kvg_ref_kv_index(&a->v, r->seq, j, g) + d) *
@@ -371,9 +372,9 @@ static void test_terms_against_formulas(void **state)
         for (int m = 0; m < 3; m++) {
             struct bound_arrays b = bound_of(&p, &models[m]);
             for (int64_t r = 0; r < p.n_rows; r += step) {
-                double element[6][DIM_MAX], row[3];
+                double element[6][DIM_MAX], row[4];
                 direct_terms(&p, &models[m], &p.rows[r], element, row);
-                for (int i = 0; i < 3; i++)
+                for (int i = 0; i < 4; i++)
                     assert_true(close_to(b.row[i][r], row[i], 0));
                 for (int i = 0; i < 6; i++)
                     for (int64_t d = 0; d < dim; d++)
@@ -408,7 +409,7 @@ static void test_same_bits(void **state)
         assert_memory_equal(out, other, n * sizeof *out);
         for (int i = 0; i < 6; i++)
             assert_memory_equal(one.element[i], three.element[i], n * sizeof(double));
-        for (int i = 0; i < 3; i++)
+        for (int i = 0; i < 4; i++)
             assert_memory_equal(one.row[i], three.row[i], (size_t)p.n_rows * sizeof(double));
         bound_free(&one);
         bound_free(&three);
@@ -442,7 +443,7 @@ static void test_same_bits_on_every_machine(void **state)
         mix(&hash, b.lse, (size_t)p.n_rows * sizeof *b.lse);
         for (int i = 0; i < 6; i++)
             mix(&hash, b.element[i], n * sizeof(double));
-        for (int i = 0; i < 3; i++)
+        for (int i = 0; i < 4; i++)
             mix(&hash, b.row[i], (size_t)p.n_rows * sizeof(double));
         kvg_ref_attention_emulate(&p.a, &manners[2], p.rows, p.n_rows, b.out, b.lse);
         mix(&hash, b.out, n * sizeof *b.out);

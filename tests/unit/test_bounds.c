@@ -171,9 +171,9 @@ static void small_terms(const struct small *x, const struct kvg_bound *b, struct
     memset(row, 0, sizeof *row);
     memset(e, 0, sizeof *e);
     row->visible = x->n;
-    row->lse = max + log(sum);
+    row->lse = max + log(sum); /* cppcheck-suppress invalidFunctionArg ; n >= 1 */
     e->exact = e->emulated = o;
-    e->max_p_rounding = -1.0;
+
     for (int j = 0; j < x->n; j++) {
         const double p = exp(x->s[j] - max) / sum, delta = b->logit_rel * x->spread[j];
         const double eta = fmin(p, fmax(b->p_rel * p, b->p_abs / sum));
@@ -182,8 +182,9 @@ static void small_terms(const struct small *x, const struct kvg_bound *b, struct
         e->p_rounding += eta * fabs(x->v[j]);
         e->sq_pv += p * p * x->v[j] * x->v[j];
         e->sq_logit += p * p * delta * delta * (x->v[j] - o) * (x->v[j] - o);
-        e->sq_p_rounding += eta * eta * x->v[j] * x->v[j];
+
         row->shrink += p * exp(-delta);
+        row->grow += p * expm1(delta);
         row->eta_sum += eta;
         row->delta_mean += p * delta;
     }
@@ -207,7 +208,7 @@ static double turned(const struct small *x, const struct kvg_bound *b, const str
         sum += b->rounded_row_sum ? rounded : w;
         acc += rounded * x->v[j] * (1.0 + v_sign * (b->v_rel + 0.5 * x->n * KVG_U_F32));
     }
-    *lse = max + log(sum);
+    *lse = max + log(sum); /* cppcheck-suppress invalidFunctionArg ; n >= 1 */
     const double o = acc / sum;
     return o + (turn & 1 ? 1.0 : -1.0) * b->out_rel * fabs(o);
 }
@@ -284,6 +285,132 @@ static void test_worst_case_of_large_logits(void **state)
     }
 }
 
+/* ---------------------------------------------------------------- drift of the emulation */
+
+/* P in e4m3 by a rounding of this test: 3 fraction bits down to 2^-6, steps of 2^-9 below. */
+static double round_p(double x)
+{
+    int exponent;
+    frexp(x, &exponent);
+    const double step = ldexp(1.0, exponent - 4 > -9 ? exponent - 4 : -9);
+    return nearbyint(x / step) * step;
+}
+
+/* One row, keys [0, n) in splits and tiles, by the definitions of struct kvg_ref_drift. */
+static void test_drift(void **state)
+{
+    (void)state;
+    enum { N = 90, D = 8, TILE = 8, SPLIT = 40 };
+    struct rng r = {21};
+    static float q[D], k[N * D], v[N * D];
+    const int32_t seq_lens[1] = {N}, cu_q_lens[2] = {0, 1};
+    int moved = 0;
+    for (int trial = 0; trial < 20; trial++) {
+        for (int i = 0; i < D; i++)
+            q[i] = (float)rng_normal(&r);
+        for (int i = 0; i < N * D; i++) {
+            k[i] = (float)rng_normal(&r);
+            v[i] = (float)(1.0 + rng_normal(&r));
+        }
+        const struct kvg_ref_kv kv = {
+            .format = KVG_REF_F32, .stride_block = N * D, .stride_slot = D, .stride_head = D};
+        struct kvg_ref_attention a = {.batch = 1,
+                                      .q_heads = 1,
+                                      .kv_heads = 1,
+                                      .head_dim = D,
+                                      .q_format = KVG_REF_F32,
+                                      .q = q,
+                                      .q_stride_token = D,
+                                      .q_stride_head = D,
+                                      .k = kv,
+                                      .v = kv,
+                                      .seq_lens = seq_lens,
+                                      .cu_q_lens = cu_q_lens,
+                                      .softmax_scale = 0.5,
+                                      .threads = 1};
+        a.k.data = k;
+        a.v.data = v;
+        const struct kvg_ref_emulation how = {
+            .p_format = KVG_REF_E4M3, .p_offset_log2 = 8, .tile = TILE, .split_tokens = SPLIT};
+        const struct kvg_ref_drift_model model = {1e-4, 2e-4, 3e-4};
+        const struct kvg_ref_row row = {0, 0, 0};
+        float out[D], lse;
+        double flips[D], sq_flips[D], partial[D], flip_sum;
+        const struct kvg_ref_drift drift = {flips, sq_flips, partial, &flip_sum};
+        assert_int_equal(kvg_ref_attention_drift(&a, &how, &model, &row, 1, out, &lse, &drift), 0);
+
+        double want[4][D] = {{0}}, want_sum = 0.0, total = 0.0;
+        for (int pass = 0; pass < 2; pass++) /* the sum over all splits first */
+            for (int begin = 0; begin < N; begin += SPLIT) {
+                double max = -INFINITY, sum = 0.0, acc[D] = {0}, f1[D] = {0}, f2[D] = {0}, far[D] = {0},
+                       f0 = 0.0;
+                for (int at = begin; at < begin + SPLIT && at < N; at += TILE) {
+                    double s[TILE] = {0}, spread[TILE] = {0}, top = max;
+                    const int end = at + TILE < N ? at + TILE : N,
+                              last = end < begin + SPLIT ? end : begin + SPLIT;
+                    for (int t = at; t < last; t++) {
+                        for (int i = 0; i < D; i++) {
+                            s[t - at] += 0.5 * (double)q[i] * (double)k[t * D + i];
+                            spread[t - at] += 0.5 * fabs((double)q[i] * (double)k[t * D + i]);
+                        }
+                        top = fmax(top, s[t - at]);
+                    }
+                    const double shrink = exp(max - top);
+                    max = top;
+                    sum *= shrink;
+                    f0 *= shrink;
+                    for (int i = 0; i < D; i++) {
+                        acc[i] *= shrink;
+                        f1[i] *= shrink;
+                        f2[i] *= shrink * shrink;
+                        far[i] *= shrink;
+                    }
+                    for (int t = at; t < last; t++) {
+                        const double p = 256.0 * exp(s[t - at] - max);
+                        const double theta = 1e-4 * spread[t - at] + 2e-4 * fabs(max) + 3e-4;
+                        const double mid = round_p(p);
+                        const double f = fmax(mid - round_p(p * exp(-theta)), round_p(p * exp(theta)) - mid);
+                        sum += p;
+                        f0 += f;
+                        moved += f > 0.0;
+                        for (int i = 0; i < D; i++) {
+                            acc[i] += mid * (double)v[t * D + i];
+                            f1[i] += f * fabs((double)v[t * D + i]);
+                            f2[i] += f * f * (double)v[t * D + i] * (double)v[t * D + i];
+                        }
+                    }
+                    for (int i = 0; i < D; i++)
+                        far[i] = fmax(far[i], fabs(acc[i]));
+                }
+                const double weight = exp(max);
+                if (pass == 0) {
+                    total += sum * weight;
+                    continue;
+                }
+                want_sum += f0 * weight / total;
+                for (int i = 0; i < D; i++) {
+                    want[0][i] += acc[i] * weight / total;
+                    want[1][i] += f1[i] * weight / total;
+                    want[2][i] += f2[i] * weight / total * weight / total;
+                    want[3][i] += far[i] * weight / total * far[i] * weight / total;
+                }
+            }
+        for (int i = 0; i < D; i++) {
+            assert_true(fabs((double)out[i] - want[0][i]) <= 1e-5 * fabs(want[3][i]) + 1e-6);
+            assert_true(fabs(flips[i] - want[1][i]) <= 1e-5 * want[1][i]);
+            assert_true(fabs(sq_flips[i] - want[2][i]) <= 1e-5 * want[2][i]);
+            assert_true(fabs(partial[i] - sqrt(want[3][i])) <= 1e-5 * partial[i]);
+        }
+        assert_true(fabs(flip_sum - want_sum) <= 1e-5 * want_sum);
+        /* The plain emulation is the same. */
+        float plain[D], plain_lse;
+        assert_int_equal(kvg_ref_attention_emulate(&a, &how, &row, 1, plain, &plain_lse), 0);
+        assert_memory_equal(plain, out, sizeof out);
+        assert_memory_equal(&plain_lse, &lse, sizeof lse);
+    }
+    assert_true(moved > 20 && moved < 2 * 20 * N / 4); /* some keys, not most */
+}
+
 /* ---------------------------------------------------------------- tails */
 
 static void test_bennett(void **state)
@@ -334,7 +461,7 @@ static void test_gain_and_offset(void **state)
     struct kvg_bound_tail tail;
     float emulated[DIM];
     uint16_t got[DIM];
-    double noise[DIM];
+    struct kvg_bound_noise noise[DIM];
     kvg_bound_tail(8, &tail);
     static const double gains[] = {1.0, 0.99, 0.5, -1.0, 0.0};
     for (int i = 0; i < 5; i++) {
@@ -345,7 +472,7 @@ static void test_gain_and_offset(void **state)
         for (int row = 0; row < ROWS; row++) {
             for (int d = 0; d < DIM; d++) {
                 emulated[d] = (float)(3.0 * rng_normal(&r));
-                noise[d] = 1e-6 * fabs((double)emulated[d]) + 1e-7;
+                noise[d] = (struct kvg_bound_noise){1e-6 * fabs((double)emulated[d]), 1e-7};
                 got[d] = kvg_ref_bf16_encode((float)gains[i] * emulated[d]);
                 const double x = (double)kvg_ref_bf16_decode(kvg_ref_bf16_encode(emulated[d]));
                 const double y = (double)kvg_ref_bf16_decode(got[d]);
@@ -377,12 +504,12 @@ static void test_gain_of_few_significands(void **state)
     struct kvg_systematic_result a, b;
     float emulated[DIM];
     uint16_t got[DIM];
-    double noise[DIM];
+    struct kvg_bound_noise noise[DIM];
     kvg_bound_tail(8, &tail);
     for (int d = 0; d < DIM; d++) {
         emulated[d] = 1.0f + 0x1p-8f + (float)(d % 3); /* on a boundary of bf16, or 2 and 3 */
         got[d] = kvg_ref_bf16_encode(emulated[d] + 1e-6f);
-        noise[d] = 2e-6;
+        noise[d] = (struct kvg_bound_noise){1e-6, 1e-6};
     }
     kvg_systematic_row(&few, DIM, got, emulated, noise, &tail);
     kvg_systematic_result(&few, &tail, &a);
@@ -404,7 +531,7 @@ static void test_gain_without_meaning(void **state)
     struct kvg_systematic_result result;
     const uint16_t zero[4] = {0}, nan[4] = {0x7fc0, 0x7fc0, 0x7fc0, 0x7fc0};
     const float nothing[4] = {0}, small[4] = {1e-3f, -1e-3f, 1e-3f, 1e-3f};
-    const double noise[4] = {1, 1, 1, 1};
+    const struct kvg_bound_noise noise[4] = {{1, 1}, {1, 1}, {1, 1}, {1, 1}};
     kvg_bound_tail(1, &tail);
     kvg_systematic_row(&sums, 4, zero, nothing, noise, &tail);
     kvg_systematic_result(&sums, &tail, &result);
@@ -428,6 +555,7 @@ int main(void)
         cmocka_unit_test(test_accumulators),
         cmocka_unit_test(test_worst_case_against_an_adversary),
         cmocka_unit_test(test_worst_case_of_large_logits),
+        cmocka_unit_test(test_drift),
         cmocka_unit_test(test_bennett),
         cmocka_unit_test(test_tail),
         cmocka_unit_test(test_gain_and_offset),
