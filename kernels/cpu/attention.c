@@ -147,6 +147,7 @@ static void describe_softmax(const struct run *run, int64_t head, struct kvg_sof
     how->cap_log2 = (float)(run->problem->soft_cap * KVG_LOG2E);
     how->scale = (float)(run->problem->soft_cap > 0.0f ? scale / run->problem->soft_cap : scale * KVG_LOG2E);
     how->offset = fp8 ? 8.0f : 0.0f;
+    how->p_factor = run->ops->p_factor ? run->ops->p_factor(run->problem->kv_dtype) : 1.0f;
     how->p_e4m3 = fp8;
 }
 

@@ -37,6 +37,7 @@ struct kvg_softmax {
     float scale;    /* no cap: t = s * scale. Cap: t = cap_log2 * tanh(s * scale) */
     float cap_log2; /* soft_cap * log2(e), or 0 = no cap */
     float offset;   /* 8 where P is e4m3, else 0 */
+    float p_factor; /* a power of two that the stored P carries (and values removes again) */
     int p_e4m3;     /* P is rounded to e4m3 (its value stays in the P format of the instruction set) */
 };
 
@@ -54,6 +55,7 @@ struct kvg_attention_ops {
     int64_t (*packed_q_bytes)(int64_t rows, int64_t dim);
     int64_t (*scratch_bytes)(int64_t dim);
     int64_t p_row_bytes;
+    float (*p_factor)(enum kvg_dtype dtype); /* of a cache of this dtype; NULL = 1 */
     /* Called by every thread before its first and after its last tile; NULL = nothing to do. */
     void (*begin)(void);
     void (*end)(void);

@@ -3,9 +3,12 @@
  * attention_avx2.c: attention in FP32 with AVX2, FMA and F16C.
  *
  * Decoding. An e4m3 code, shifted, is an FP16 of 2^-8 times its value, subnormals included, and an e5m2 code
- * is the upper half of an FP16; VCVTPH2PS does the rest without the penalty that FP32 subnormals carry. The
- * factor 2^8 joins the sums, exactly. Only the NaN of e4m3 becomes a number (480 * 2^-8) this way; codes are
- * watched and NaN is put back where one was seen.
+ * is the upper half of an FP16; VCVTPH2PS does the rest. Shifted once more it is an FP32 of 2^-120 times its
+ * value, which saves the conversion but turns FP8 subnormals into FP32 subnormals. AMD's FMA takes those at
+ * full speed (measured: 8 FMA in 4 cycles either way); on other CPUs they may trap into microcode, so there
+ * the FP16 way is taken. The powers of two cancel exactly: to stay clear of underflow Q and P then carry
+ * 2^60, and the sums are multiplied by what is left. Both ways give the same bits. Only the NaN of e4m3
+ * becomes a number (480); a tile is searched for one first, and decoded to memory and mended if it has any.
  *
  * Logits. Two rows of Q lie in the two halves of a register, four dims each; four dims of a key are broadcast
  * to both. So four rows (a GQA group) and four keys take eight accumulators and one transposing sum at the
@@ -25,10 +28,11 @@ enum { ROWS = 4, CHUNK = 4, BLOCK_KEYS = 16, STRIP = 16 };
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
-/* Blocks of four rows for the products of many rows, then the first four rows as they are. */
+/* Blocks of four rows for the products of many rows, then the first four rows as they are, then times LIFT.
+ */
 static int64_t packed_q_bytes(int64_t rows, int64_t dim)
 {
-    return (kvg_round_up(rows, ROWS) + ROWS) * dim * 4;
+    return (kvg_round_up(rows, ROWS) + 2 * ROWS) * dim * 4;
 }
 
 static int64_t scratch_bytes(int64_t dim)
@@ -45,17 +49,56 @@ static int64_t qk_chain(int64_t dim)
 
 /* ---------------------------------------------------------------- decoding */
 
-/* Factor by which decode16 is too small. */
-ALWAYS_INLINE float decode_factor(enum kvg_dtype dtype)
+/* How rows become FP32. */
+enum decoder { BF16, E5M2, E4M3_HALF, E4M3_SHIFT };
+
+#define LIFT 0x1p60f /* Q (for E4M3_SHIFT) and P (for both ways of e4m3) are multiplied by this */
+
+/* What remains to be multiplied to a sum over K, and to a sum over V. */
+ALWAYS_INLINE float k_factor(enum decoder how)
 {
-    return dtype == KVG_E4M3 ? 256.0f : 1.0f;
+    return how == E4M3_HALF ? 0x1p8f : how == E4M3_SHIFT ? 0x1p120f / LIFT : 1.0f;
 }
 
-/* 16 or (half) 8 elements at source[d]. *seen collects the largest magnitude code of each byte lane. */
-ALWAYS_INLINE void decode16(enum kvg_dtype dtype, const void *source, int64_t d, int half, __m256 *low,
-                            __m256 *high, __m128i *seen)
+ALWAYS_INLINE float v_factor(enum decoder how)
 {
-    if (dtype == KVG_BF16) {
+    return how == E4M3_HALF ? 0x1p8f / LIFT : how == E4M3_SHIFT ? 0x1p120f / LIFT : 1.0f;
+}
+
+static float p_factor(enum kvg_dtype dtype)
+{
+    return dtype == KVG_E4M3 ? LIFT : 1.0f;
+}
+
+ALWAYS_INLINE int64_t decoder_bytes(enum decoder how)
+{
+    return how == BF16 ? 2 : 1;
+}
+
+/* For rows decoded to memory, and for rows decoded into registers. */
+static enum decoder to_memory(enum kvg_dtype dtype)
+{
+    return dtype == KVG_BF16 ? BF16 : dtype == KVG_E5M2 ? E5M2 : E4M3_HALF;
+}
+
+static enum decoder to_registers(enum kvg_dtype dtype)
+{
+    return dtype == KVG_E4M3 && __builtin_cpu_is("amd") ? E4M3_SHIFT : to_memory(dtype);
+}
+
+ALWAYS_INLINE __m256 shifted(const uint8_t *at)
+{
+    const __m256i code = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)at));
+
+    return _mm256_castsi256_ps(
+        _mm256_and_si256(_mm256_slli_epi32(code, 20), _mm256_set1_epi32((int)0x87f00000)));
+}
+
+/* 16 or (half) 8 elements at source[d]. */
+ALWAYS_INLINE void decode16(enum decoder how, const void *source, int64_t d, int half, __m256 *low,
+                            __m256 *high)
+{
+    if (how == BF16) {
         const __m128i *at = (const __m128i *)((const uint16_t *)source + d);
         *low = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(at)), 16));
         if (!half) {
@@ -64,25 +107,50 @@ ALWAYS_INLINE void decode16(enum kvg_dtype dtype, const void *source, int64_t d,
         }
         return;
     }
-    const __m128i *at = (const __m128i *)((const uint8_t *)source + d);
-    const __m128i codes = half ? _mm_loadl_epi64(at) : _mm_loadu_si128(at);
-    __m256i words;
-    if (dtype == KVG_E4M3) {
-        *seen = _mm_max_epu8(*seen, _mm_or_si128(codes, _mm_set1_epi8((char)0x80)));
-        words = _mm256_and_si256(_mm256_slli_epi16(_mm256_cvtepi8_epi16(codes), 7),
-                                 _mm256_set1_epi16((short)0xbf80));
-    } else {
-        words = _mm256_slli_epi16(_mm256_cvtepu8_epi16(codes), 8);
+    const uint8_t *at = (const uint8_t *)source + d;
+    if (how == E4M3_SHIFT) {
+        *low = shifted(at);
+        if (!half) {
+            *high = shifted(at + 8);
+        }
+        return;
     }
+    const __m128i codes = half ? _mm_loadl_epi64((const __m128i *)at) : _mm_loadu_si128((const __m128i *)at);
+    const __m256i words = how == E4M3_HALF
+                              ? _mm256_and_si256(_mm256_slli_epi16(_mm256_cvtepi8_epi16(codes), 7),
+                                                 _mm256_set1_epi16((short)0xbf80))
+                              : _mm256_slli_epi16(_mm256_cvtepu8_epi16(codes), 8);
     *low = _mm256_cvtph_ps(_mm256_castsi256_si128(words));
     if (!half) {
         *high = _mm256_cvtph_ps(_mm256_extracti128_si256(words, 1));
     }
 }
 
-ALWAYS_INLINE int saw_nan(enum kvg_dtype dtype, __m128i seen)
+/* Does a row of the tile hold an e4m3 NaN? */
+static int nan_in(const struct kvg_keys *keys)
 {
-    return dtype == KVG_E4M3 && _mm_movemask_epi8(_mm_cmpeq_epi8(seen, _mm_set1_epi8((char)0xff))) != 0;
+    const __m256i sign = _mm256_set1_epi8((char)0x80);
+    __m256i most = _mm256_setzero_si256(); /* largest magnitude code of each byte lane, sign bit set */
+    __m128i rest = _mm_setzero_si128();
+
+    if (keys->dtype != KVG_E4M3) {
+        return 0;
+    }
+    for (int64_t j = 0; j < keys->count; j++) {
+        const uint8_t *row = keys->row[j];
+        int64_t d = 0;
+
+        for (; d + 32 <= keys->dim; d += 32) {
+            most =
+                _mm256_max_epu8(most, _mm256_or_si256(_mm256_loadu_si256((const __m256i *)(row + d)), sign));
+        }
+        for (; d < keys->dim; d += 8) {
+            rest = _mm_max_epu8(rest, _mm_or_si128(_mm_loadl_epi64((const __m128i *)(row + d)),
+                                                   _mm256_castsi256_si128(sign)));
+        }
+    }
+    most = _mm256_max_epu8(most, _mm256_broadcastsi128_si256(rest));
+    return _mm256_movemask_epi8(_mm256_cmpeq_epi8(most, _mm256_set1_epi8((char)0xff))) != 0;
 }
 
 /* Puts NaN where a row of e4m3 codes has it. */
@@ -98,43 +166,38 @@ static __attribute__((noinline)) void patch_nan(const void *const *row, int64_t 
     }
 }
 
-/* count rows to out[count][dim], each value divided by decode_factor. */
-ALWAYS_INLINE void decode_rows_as(enum kvg_dtype dtype, const void *const *row, const char *const *ahead,
+/* count rows to out[count][dim]. */
+ALWAYS_INLINE void decode_rows_as(enum decoder how, const void *const *row, const char *const *ahead,
                                   int64_t count, int64_t dim, float *out)
 {
-    __m128i seen = _mm_setzero_si128();
-
     for (int64_t j = 0; j < count; j++) {
         __m256 low, high;
         int64_t d = 0;
 
         if (ahead) {
-            kvg_prefetch(ahead[j], dim * kvg_dtype_bytes(dtype));
+            kvg_prefetch(ahead[j], dim * decoder_bytes(how));
         }
         for (; d + STRIP <= dim; d += STRIP) {
-            decode16(dtype, row[j], d, 0, &low, &high, &seen);
+            decode16(how, row[j], d, 0, &low, &high);
             _mm256_storeu_ps(out + j * dim + d, low);
             _mm256_storeu_ps(out + j * dim + d + 8, high);
         }
         if (d < dim) {
-            decode16(dtype, row[j], d, 1, &low, &high, &seen);
+            decode16(how, row[j], d, 1, &low, &high);
             _mm256_storeu_ps(out + j * dim + d, low);
         }
     }
-    if (saw_nan(dtype, seen)) {
-        patch_nan(row, count, dim, out);
-    }
 }
 
-static void decode_rows(enum kvg_dtype dtype, const void *const *row, const char *const *ahead, int64_t count,
+static void decode_rows(enum decoder how, const void *const *row, const char *const *ahead, int64_t count,
                         int64_t dim, float *out)
 {
-    if (dtype == KVG_E4M3) {
-        decode_rows_as(KVG_E4M3, row, ahead, count, dim, out);
-    } else if (dtype == KVG_E5M2) {
-        decode_rows_as(KVG_E5M2, row, ahead, count, dim, out);
+    if (how == E4M3_HALF) {
+        decode_rows_as(E4M3_HALF, row, ahead, count, dim, out);
+    } else if (how == E5M2) {
+        decode_rows_as(E5M2, row, ahead, count, dim, out);
     } else {
-        decode_rows_as(KVG_BF16, row, ahead, count, dim, out);
+        decode_rows_as(BF16, row, ahead, count, dim, out);
     }
 }
 
@@ -153,6 +216,7 @@ static void pack_q(const void *const *row, int64_t rows, int64_t dim, enum kvg_d
             out[r / ROWS * ROWS * dim + d / CHUNK * ROWS * CHUNK + r % ROWS * CHUNK + d % CHUNK] = q;
             if (r < ROWS) {
                 plain[r * dim + d] = q;
+                plain[(ROWS + r) * dim + d] = q * LIFT;
             }
         }
     }
@@ -196,8 +260,8 @@ ALWAYS_INLINE void logits_4(int pairs, const float *q, const float *k, int64_t d
 }
 
 /* Two keys against up to four rows of plain Q: {row 0, .. row 3} of each key. */
-ALWAYS_INLINE void dots_2(enum kvg_dtype dtype, int rows, const void *const *row, const float *q, int64_t dim,
-                          __m128i *seen, __m128 out[2])
+ALWAYS_INLINE void dots_2(enum decoder how, int rows, const void *const *row, const float *q, int64_t dim,
+                          __m128 out[2])
 {
     __m256 acc[2][4], low[2], high[2], sum[2];
     int64_t d = 0;
@@ -206,8 +270,8 @@ ALWAYS_INLINE void dots_2(enum kvg_dtype dtype, int rows, const void *const *row
         acc[0][r] = acc[1][r] = _mm256_setzero_ps();
     }
     for (; d + STRIP <= dim; d += STRIP) {
-        decode16(dtype, row[0], d, 0, &low[0], &high[0], seen);
-        decode16(dtype, row[1], d, 0, &low[1], &high[1], seen);
+        decode16(how, row[0], d, 0, &low[0], &high[0]);
+        decode16(how, row[1], d, 0, &low[1], &high[1]);
         for (int r = 0; r < rows; r++) {
             const __m256 q0 = _mm256_load_ps(q + r * dim + d), q1 = _mm256_load_ps(q + r * dim + d + 8);
             acc[0][r] = _mm256_fmadd_ps(low[0], q0, acc[0][r]);
@@ -217,8 +281,8 @@ ALWAYS_INLINE void dots_2(enum kvg_dtype dtype, int rows, const void *const *row
         }
     }
     if (d < dim) {
-        decode16(dtype, row[0], d, 1, &low[0], &high[0], seen);
-        decode16(dtype, row[1], d, 1, &low[1], &high[1], seen);
+        decode16(how, row[0], d, 1, &low[0], &high[0]);
+        decode16(how, row[1], d, 1, &low[1], &high[1]);
         for (int r = 0; r < rows; r++) {
             const __m256 q0 = _mm256_load_ps(q + r * dim + d);
             acc[0][r] = _mm256_fmadd_ps(low[0], q0, acc[0][r]);
@@ -231,13 +295,12 @@ ALWAYS_INLINE void dots_2(enum kvg_dtype dtype, int rows, const void *const *row
     }
 }
 
-/* All keys against up to four rows. 0 if an e4m3 NaN was seen: then s is not right yet. */
-ALWAYS_INLINE int logits_few(enum kvg_dtype dtype, int rows, const struct kvg_keys *keys, const float *q,
-                             float *s)
+/* All keys against up to four rows. */
+ALWAYS_INLINE void logits_few(enum decoder how, int rows, const struct kvg_keys *keys, const float *q,
+                              float *s)
 {
-    const int64_t bytes = kvg_dtype_bytes(dtype);
-    const __m128 factor = _mm_set1_ps(decode_factor(dtype));
-    __m128i seen = _mm_setzero_si128();
+    const int64_t bytes = decoder_bytes(how);
+    const __m128 factor = _mm_set1_ps(k_factor(how));
 
     for (int64_t j = 0; j < keys->count; j += 4) {
         __m128 k[4];
@@ -245,53 +308,69 @@ ALWAYS_INLINE int logits_few(enum kvg_dtype dtype, int rows, const struct kvg_ke
         for (int t = 0; t < 4; t++) {
             kvg_prefetch(keys->ahead[j + t], keys->dim * bytes);
         }
-        dots_2(dtype, rows, keys->row + j, q, keys->dim, &seen, k);
-        dots_2(dtype, rows, keys->row + j + 2, q, keys->dim, &seen, k + 2);
+        dots_2(how, rows, keys->row + j, q, keys->dim, k);
+        dots_2(how, rows, keys->row + j + 2, q, keys->dim, k + 2);
         _MM_TRANSPOSE4_PS(k[0], k[1], k[2], k[3]);
         for (int r = 0; r < rows; r++) {
             _mm_store_ps(s + r * KVG_TILE + j, _mm_mul_ps(k[r], factor));
         }
     }
-    return !saw_nan(dtype, seen);
 }
 
-ALWAYS_INLINE int logits_few_rows(enum kvg_dtype dtype, int64_t rows, const struct kvg_keys *keys,
-                                  const float *q, float *s)
+ALWAYS_INLINE void logits_few_rows(enum decoder how, int64_t rows, const struct kvg_keys *keys,
+                                   const float *q, float *s)
 {
     switch (rows) {
     case 1:
-        return logits_few(dtype, 1, keys, q, s);
+        logits_few(how, 1, keys, q, s);
+        break;
     case 2:
-        return logits_few(dtype, 2, keys, q, s);
+        logits_few(how, 2, keys, q, s);
+        break;
     case 3:
-        return logits_few(dtype, 3, keys, q, s);
+        logits_few(how, 3, keys, q, s);
+        break;
     default:
-        return logits_few(dtype, 4, keys, q, s);
+        logits_few(how, 4, keys, q, s);
+        break;
     }
 }
 
-static int logits_in_registers(const struct kvg_keys *keys, int64_t rows, const float *q, float *s)
+/* plain: up to four rows of Q, then the same times LIFT. */
+static void logits_in_registers(const struct kvg_keys *keys, int64_t rows, const float *plain, float *s)
 {
-    switch (keys->dtype) {
-    case KVG_E4M3:
-        return logits_few_rows(KVG_E4M3, rows, keys, q, s);
-    case KVG_E5M2:
-        return logits_few_rows(KVG_E5M2, rows, keys, q, s);
+    switch (to_registers(keys->dtype)) {
+    case E4M3_SHIFT:
+        logits_few_rows(E4M3_SHIFT, rows, keys, plain + ROWS * keys->dim, s);
+        break;
+    case E4M3_HALF:
+        logits_few_rows(E4M3_HALF, rows, keys, plain, s);
+        break;
+    case E5M2:
+        logits_few_rows(E5M2, rows, keys, plain, s);
+        break;
     default:
-        return logits_few_rows(KVG_BF16, rows, keys, q, s);
+        logits_few_rows(BF16, rows, keys, plain, s);
+        break;
     }
 }
 
 static void logits(const struct kvg_keys *keys, const void *packed_q, int64_t rows, void *scratch, float *s)
 {
     const int64_t dim = keys->dim;
-    const float factor = decode_factor(keys->dtype), *k = scratch;
+    const enum decoder how = to_memory(keys->dtype);
+    const float factor = k_factor(how), *k = scratch;
+    const int nan = nan_in(keys);
 
-    if (rows <= ROWS && logits_in_registers(keys, rows, (const float *)packed_q + ROWS * dim, s)) {
+    if (rows <= ROWS && !nan) {
+        logits_in_registers(keys, rows, (const float *)packed_q + ROWS * dim, s);
         return;
     }
     for (int64_t j = 0; j < keys->count; j += BLOCK_KEYS) {
-        decode_rows(keys->dtype, keys->row + j, keys->ahead + j, BLOCK_KEYS, dim, scratch);
+        decode_rows(how, keys->row + j, keys->ahead + j, BLOCK_KEYS, dim, scratch);
+        if (nan) {
+            patch_nan(keys->row + j, BLOCK_KEYS, dim, scratch);
+        }
         for (int64_t r = 0; r < rows; r += ROWS) {
             const float *q = (const float *)packed_q + r * dim;
             for (int64_t t = 0; t < BLOCK_KEYS; t += 4) {
@@ -385,6 +464,7 @@ static float softmax(const struct kvg_softmax *how, float *s, int64_t lo, int64_
 {
     const float before = state->max;
     const __m256 scale = _mm256_set1_ps(how->scale), cap = _mm256_set1_ps(how->cap_log2);
+    const __m256 lift = _mm256_set1_ps(how->p_factor);
     float *p = p_row, max, factor;
     __m256 top = _mm256_set1_ps(before), shift, sum = _mm256_setzero_ps();
 
@@ -409,7 +489,7 @@ static float softmax(const struct kvg_softmax *how, float *s, int64_t lo, int64_
     for (int64_t j = 0; j < KVG_TILE; j += 8) {
         const __m256 e = exp2_8(_mm256_sub_ps(_mm256_load_ps(s + j), shift));
         sum = _mm256_add_ps(sum, e);
-        _mm256_store_ps(p + j, how->p_e4m3 ? round_e4m3(e) : e);
+        _mm256_store_ps(p + j, _mm256_mul_ps(how->p_e4m3 ? round_e4m3(e) : e, lift));
     }
     factor = before == max ? 1.0f : before == -INFINITY ? 0.0f : kvg_exp2(before - max);
     state->max = max;
@@ -433,13 +513,12 @@ ALWAYS_INLINE void add_tile(int rows, int vectors, __m256 sum[4][2], const float
 }
 
 /* One strip of 16 (or, vectors == 1, 8) dims. Decoded tile at v, or v == NULL: codes decoded here. */
-ALWAYS_INLINE void strip(int rows, int vectors, enum kvg_dtype dtype, const struct kvg_keys *keys, int64_t d,
+ALWAYS_INLINE void strip(int rows, int vectors, enum decoder how, const struct kvg_keys *keys, int64_t d,
                          const float *v, const float *p, const float *factor, float *acc, int64_t stride)
 {
-    const int64_t bytes = kvg_dtype_bytes(dtype);
+    const int64_t bytes = decoder_bytes(how);
     const int line = v == NULL && d * bytes % KVG_LINE == 0;
     __m256 sum[4][2], value[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
-    __m128i seen = _mm_setzero_si128();
 
     for (int r = 0; r < rows; r++) {
         sum[r][0] = sum[r][1] = _mm256_setzero_ps();
@@ -449,7 +528,7 @@ ALWAYS_INLINE void strip(int rows, int vectors, enum kvg_dtype dtype, const stru
             value[0] = _mm256_loadu_ps(v + j * keys->dim + d);
             value[1] = vectors == 2 ? _mm256_loadu_ps(v + j * keys->dim + d + 8) : value[1];
         } else {
-            decode16(dtype, keys->row[j], d, vectors == 1, &value[0], &value[1], &seen);
+            decode16(how, keys->row[j], d, vectors == 1, &value[0], &value[1]);
             if (line) {
                 __builtin_prefetch(keys->ahead[j] + d * bytes, 0, 2);
             }
@@ -461,75 +540,84 @@ ALWAYS_INLINE void strip(int rows, int vectors, enum kvg_dtype dtype, const stru
             }
         }
     }
-    if (v == NULL && saw_nan(dtype, seen)) {
-        for (int64_t j = 0; j < keys->count; j++) {
-            for (int64_t i = 0; i < 8 * vectors; i++) {
-                if ((((const uint8_t *)keys->row[j])[d + i] & 0x7f) == 0x7f) {
-                    for (int r = 0; r < rows; r++) {
-                        sum[r][i / 8][i % 8] = NAN;
-                    }
-                }
-            }
-        }
-    }
-    add_tile(rows, vectors, sum, factor, decode_factor(dtype), acc + d, stride);
+    add_tile(rows, vectors, sum, factor, v_factor(how), acc + d, stride);
 }
 
 /* A strip for 1 to 4 rows. */
-ALWAYS_INLINE void strip_rows(int64_t rows, int vectors, enum kvg_dtype dtype, const struct kvg_keys *keys,
+ALWAYS_INLINE void strip_rows(int64_t rows, int vectors, enum decoder how, const struct kvg_keys *keys,
                               int64_t d, const float *v, const float *p, const float *factor, float *acc,
                               int64_t stride)
 {
     switch (rows) {
     case 1:
-        strip(1, vectors, dtype, keys, d, v, p, factor, acc, stride);
+        strip(1, vectors, how, keys, d, v, p, factor, acc, stride);
         break;
     case 2:
-        strip(2, vectors, dtype, keys, d, v, p, factor, acc, stride);
+        strip(2, vectors, how, keys, d, v, p, factor, acc, stride);
         break;
     case 3:
-        strip(3, vectors, dtype, keys, d, v, p, factor, acc, stride);
+        strip(3, vectors, how, keys, d, v, p, factor, acc, stride);
         break;
     default:
-        strip(4, vectors, dtype, keys, d, v, p, factor, acc, stride);
+        strip(4, vectors, how, keys, d, v, p, factor, acc, stride);
         break;
     }
 }
 
-ALWAYS_INLINE void values_as(enum kvg_dtype dtype, const struct kvg_keys *keys, const float *p,
-                             const float *factor, int64_t rows, float *scratch, float *acc, int64_t stride)
+/* v: the decoded tile, or NULL with at most four rows: decoded on the fly. */
+ALWAYS_INLINE void values_as(enum decoder how, const struct kvg_keys *keys, const float *v, const float *p,
+                             const float *factor, int64_t rows, float *acc, int64_t stride)
 {
     const int64_t dim = keys->dim;
-    const float *v = NULL;
 
-    if (rows > ROWS) {
-        decode_rows_as(dtype, keys->row, keys->ahead, keys->count, dim, scratch);
-        v = scratch;
-    }
     for (int64_t d = 0; d < dim; d += STRIP) {
         for (int64_t r = 0; r < rows; r += ROWS) {
             const int64_t n = rows - r < ROWS ? rows - r : ROWS;
-            if (dim - d >= STRIP && v) {
-                strip_rows(n, 2, dtype, keys, d, v, p + r * KVG_TILE, factor + r, acc + r * stride, stride);
-            } else if (dim - d >= STRIP) {
-                strip_rows(n, 2, dtype, keys, d, NULL, p + r * KVG_TILE, factor + r, acc + r * stride,
-                           stride);
+            if (dim - d >= STRIP) {
+                strip_rows(n, 2, how, keys, d, v, p + r * KVG_TILE, factor + r, acc + r * stride, stride);
             } else {
-                strip_rows(n, 1, dtype, keys, d, v, p + r * KVG_TILE, factor + r, acc + r * stride, stride);
+                strip_rows(n, 1, how, keys, d, v, p + r * KVG_TILE, factor + r, acc + r * stride, stride);
             }
         }
+    }
+}
+
+static void values_from_memory(const struct kvg_keys *keys, const float *p, const float *factor, int64_t rows,
+                               const float *v, float *acc, int64_t stride)
+{
+    if (keys->dtype == KVG_E4M3) {
+        values_as(E4M3_HALF, keys, v, p, factor, rows, acc, stride);
+    } else { /* no factor: v is what matters */
+        values_as(BF16, keys, v, p, factor, rows, acc, stride);
     }
 }
 
 static void values(const struct kvg_keys *keys, const void *p, const float *factor, int64_t rows,
                    void *scratch, float *acc, int64_t acc_stride)
 {
-    if (keys->dtype == KVG_E4M3) {
-        values_as(KVG_E4M3, keys, p, factor, rows, scratch, acc, acc_stride);
-    } else if (keys->dtype == KVG_E5M2) {
-        values_as(KVG_E5M2, keys, p, factor, rows, scratch, acc, acc_stride);
-    } else {
-        values_as(KVG_BF16, keys, p, factor, rows, scratch, acc, acc_stride);
+    const int nan = nan_in(keys);
+
+    if (rows > ROWS || nan) {
+        decode_rows(to_memory(keys->dtype), keys->row, keys->ahead, keys->count, keys->dim, scratch);
+        if (nan) {
+            patch_nan(keys->row, keys->count, keys->dim, scratch);
+        }
+        values_from_memory(keys, p, factor, rows, scratch, acc, acc_stride);
+        return;
+    }
+    switch (to_registers(keys->dtype)) {
+    case E4M3_SHIFT:
+        values_as(E4M3_SHIFT, keys, NULL, p, factor, rows, acc, acc_stride);
+        break;
+    case E4M3_HALF:
+        values_as(E4M3_HALF, keys, NULL, p, factor, rows, acc, acc_stride);
+        break;
+    case E5M2:
+        values_as(E5M2, keys, NULL, p, factor, rows, acc, acc_stride);
+        break;
+    default:
+        values_as(BF16, keys, NULL, p, factor, rows, acc, acc_stride);
+        break;
     }
 }
 
@@ -539,6 +627,7 @@ const struct kvg_attention_ops kvg_attention_avx2 = {
     .packed_q_bytes = packed_q_bytes,
     .scratch_bytes = scratch_bytes,
     .p_row_bytes = KVG_TILE * 4,
+    .p_factor = p_factor,
     .pack_q = pack_q,
     .logits = logits,
     .softmax = softmax,

@@ -502,6 +502,55 @@ static void test_splits(void **state)
     run_all(&b, "empty splits");
 }
 
+/* A NaN in a slot that a sequence owns must show: K poisons every row that sees it, V its own dim; other
+ * heads and sequences stay clean. */
+static void check_owned_nan(const struct kvg_kernel *kernel, enum kvg_path path, enum kvg_dtype kv,
+                            int64_t group, int in_k)
+{
+    enum { DIM = 64, KEY = 37, AT = 19 };
+    const struct shape shape = {2 * group, 2, DIM, 16, 0, 0, KVG_NHD, 1, 1, 2, {70, 70}, {1, 1}};
+    struct setting s;
+
+    describe(&s, &shape, path, kv);
+    if (!runs_here(kernel, &s.problem)) {
+        return;
+    }
+    set_up(&s, kernel, 7);
+    kvg_ref_store(ref_format(kv), in_k ? s.k : s.v, cache_index(&s, 0, KEY, 1) + AT, NAN);
+    assert_int_equal(kernel->attention(&s.args), KVG_OK);
+    for (int64_t row = 0; row < 2; row++) {
+        for (int64_t h = 0; h < 2 * group; h++) {
+            for (int64_t d = 0; d < DIM; d++) {
+                const float o = kvg_ref_load(KVG_REF_BF16, s.out, (row * 2 * group + h) * DIM + d);
+                const int poisoned = row == 0 && h >= group && (in_k || d == AT);
+                if (isnan(o) != poisoned) {
+                    fail_msg("%s: NaN in %c, row %d head %d dim %d is %g", kernel->name, "VK"[in_k], (int)row,
+                             (int)h, (int)d, (double)o);
+                }
+            }
+        }
+    }
+    tear_down(&s);
+}
+
+static void test_owned_nan_shows(void **state)
+{
+    static const enum kvg_dtype caches[] = {KVG_BF16, KVG_E4M3, KVG_E5M2, KVG_E4M3FNUZ};
+    const struct kvg_kernel *kernel;
+    (void)state;
+
+    for (int64_t i = 0; (kernel = kvg_registry_get(i)) != NULL; i++) {
+        for (size_t c = 0; c < sizeof caches / sizeof *caches; c++) {
+            for (int64_t group = 1; group <= 8; group += group < 4 ? 3 : 4) { /* 1, 4, 8 */
+                check_owned_nan(kernel, KVG_PATH_DEQUANT, caches[c], group, 1);
+                check_owned_nan(kernel, KVG_PATH_DEQUANT, caches[c], group, 0);
+                check_owned_nan(kernel, KVG_PATH_FP8, caches[c], group, 1);
+                check_owned_nan(kernel, KVG_PATH_FP8, caches[c], group, 0);
+            }
+        }
+    }
+}
+
 /* ---------------------------------------------------------------- the exponential */
 
 /* Every FP32 argument in [-2, -2^-8], and a sample elsewhere: for |x| >= 1 the reduced argument is a multiple
@@ -552,10 +601,15 @@ static void test_exp2(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_boundary_lengths), cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_head_dims),        cmocka_unit_test(test_append_and_prefill),
-        cmocka_unit_test(test_windows),          cmocka_unit_test(test_soft_cap),
-        cmocka_unit_test(test_splits),           cmocka_unit_test(test_exp2),
+        cmocka_unit_test(test_boundary_lengths),
+        cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_head_dims),
+        cmocka_unit_test(test_append_and_prefill),
+        cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_soft_cap),
+        cmocka_unit_test(test_splits),
+        cmocka_unit_test(test_owned_nan_shows),
+        cmocka_unit_test(test_exp2),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
