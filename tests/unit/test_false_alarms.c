@@ -4,7 +4,7 @@
  * sizes from 1e-4 to 1e4, softmax from flat to one-hot; kernels with every arithmetic that can be declared
  * and FP32 sums in several orders; and the FP64 oracle rounded to bf16.
  *
- * KVG_TEST_CASES sets the number of cases (default 400), KVG_TEST_SEED the first seed. The distribution of
+ * KVG_TEST_CASES sets the number of cases (default 200), KVG_TEST_SEED the first seed. The distribution of
  * ratios is printed, and must stay inside the bounds with the room that the derivation promises.
  */
 #include <stdarg.h>
@@ -174,7 +174,7 @@ static int64_t cases_from_environment(void)
 {
     const char *text = getenv("KVG_TEST_CASES");
     const int64_t n = text ? strtoll(text, NULL, 10) : 0;
-    return n > 0 ? n : getenv("KVG_TEST_SANITIZED") ? 60 : 400;
+    return n > 0 ? n : getenv("KVG_TEST_SANITIZED") ? 60 : 200;
 }
 
 static void print_trial(const struct trial *t, uint64_t seed)
