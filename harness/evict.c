@@ -70,8 +70,8 @@ int64_t kvg_l2_bytes(void)
  * this buffer, but then nothing of the case would have fitted either. */
 static void read_fresh(int64_t bytes)
 {
-    char *buffer = aligned_alloc(4096, (size_t)bytes);
-    if (!buffer)
+    void *buffer;
+    if (posix_memalign(&buffer, 4096, (size_t)bytes))
         return;
     memset(buffer, 1, (size_t)bytes);
     volatile uint64_t sink = kvg_roof_loops()->read(buffer, bytes);

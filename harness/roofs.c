@@ -36,9 +36,10 @@ const char *kvg_roof_isa(void)
 /* A buffer in huge pages where the system gives them, first touched by the threads that will read it. */
 static char *allocate(int64_t bytes, int64_t threads)
 {
-    char *data = aligned_alloc(2 << 20, (size_t)bytes);
-    if (!data)
+    void *memory;
+    if (posix_memalign(&memory, 2 << 20, (size_t)bytes))
         return NULL;
+    char *data = memory;
     madvise(data, (size_t)bytes, MADV_HUGEPAGE); /* advice: the roof is measured either way */
 #pragma omp parallel num_threads((int)threads)
     {

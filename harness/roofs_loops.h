@@ -143,7 +143,7 @@ static void loop_copy_streaming(void *to, const void *from, int64_t bytes)
 static float loop_fma(int64_t steps, int64_t *operations)
 {
     enum { FLOAT_LANES = sizeof(FLOATS) / 4 };
-    FLOATS sum[FMA_CHAINS], factor, addend;
+    FLOATS sum[FMA_CHAINS], factor = {0}, addend = {0};
     volatile float one = 1.0f, tiny = 1e-8f; /* volatile: the compiler must not know them */
     for (int i = 0; i < FLOAT_LANES; i++) {
         factor[i] = one;

@@ -48,8 +48,9 @@ struct kvg_worker;
 /* Blocks SIGINT, SIGTERM and SIGHUP in this thread until kvg_worker_stop. Other threads of the program must
  * have them blocked already. */
 struct kvg_worker *kvg_worker_start(const struct kvg_run_options *options, struct kvg_error *error);
-/* Runs one case; the row says timeout, crashed or out_of_memory where the worker did not come back.
- * Returns 0, 1 if interrupted by SIGINT/SIGTERM, or -1 with the error (worker cannot be started). */
+/* Runs one case; the row (initialised by kvg_row_init) says timeout, crashed or out_of_memory where the
+ * worker did not come back. Returns 0, 1 if interrupted by SIGINT/SIGTERM, or -1 with the error (worker
+ * cannot be started). */
 int kvg_worker_run(struct kvg_worker *worker, const struct kvg_case *c, struct kvg_row *row,
                    struct kvg_error *error);
 /* Google Benchmark's JSON of the last case (owned by the worker, valid until the next); NULL where nothing

@@ -380,10 +380,16 @@ int kvg_worker_run(struct kvg_worker *w, const struct kvg_case *c, struct kvg_ro
         reap(w, 1);
         return 1;
     }
-    if (answer == ANSWER_ROW || answer == ANSWER_LAST_ROW)
-        failed = kvg_row_from_json(json, row, error);
-    else
+    if (answer == ANSWER_ROW || answer == ANSWER_LAST_ROW) {
+        struct kvg_row answered;
+        failed = kvg_row_from_json(json, &answered, error);
+        if (!failed) {
+            kvg_row_free(row);
+            *row = answered;
+        }
+    } else {
         failed = row_without_answer(w, c, answer, row, error);
+    }
     free(json);
     if (answer == ANSWER_LAST_ROW)
         reap(w, 0);
