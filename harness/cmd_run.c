@@ -277,6 +277,8 @@ static int run_plan(const struct kvg_run_command *command, int argc, char **argv
     hold_signals(&old); /* before the roofs make threads: each thread has a mask of its own */
     if (open_files(command, argc, argv, plan, &files, &earlier, &error)) {
         release_signals(&old);
+        kvg_run_files_abandon(&files);
+        kvg_results_free(&earlier);
         return kvg_report_error(&error);
     }
     int failed = run_cases(command, plan, &earlier, &files, &tally, &error);
@@ -341,23 +343,29 @@ static int profile(const struct kvg_run_command *command, const struct kvg_plan 
     return ran > 0 ? KVG_EXIT_OK : KVG_EXIT_TROUBLE;
 }
 
+static int run_as_asked(int argc, char **argv, const struct kvg_run_command *command)
+{
+    struct kvg_plan plan;
+    struct kvg_error error;
+    int code;
+    if (kvg_plan_options_make(&command->plan, &plan, &error))
+        return kvg_report_error(&error);
+    if (command->dry_run)
+        code = dry_run(&plan);
+    else if (command->run.profile)
+        code = profile(command, &plan);
+    else
+        code = run_plan(command, argc, argv, &plan);
+    kvg_plan_free(&plan);
+    return code;
+}
+
 int kvg_cmd_run(int argc, char **argv)
 {
     struct kvg_run_command command;
-    struct kvg_plan plan;
     struct kvg_error error;
-    if (kvg_run_command_read(argc, argv, &command, &error))
-        return kvg_report_error(&error);
-    if (kvg_plan_options_make(&command.plan, &plan, &error))
-        return kvg_report_error(&error);
-    int code;
-    if (command.dry_run)
-        code = dry_run(&plan);
-    else if (command.run.profile)
-        code = profile(&command, &plan);
-    else
-        code = run_plan(&command, argc, argv, &plan);
-    kvg_plan_free(&plan);
+    int code = kvg_run_command_read(argc, argv, &command, &error) ? kvg_report_error(&error)
+                                                                  : run_as_asked(argc, argv, &command);
     kvg_run_command_free(&command);
     return code;
 }

@@ -192,10 +192,12 @@ static int recall(struct kvg_run_command *command, struct kvg_error *error)
     const struct kvg_fact *fact = kvg_facts_find(&header.run, "argv");
     char **argv = fact && fact->text ? kvg_argv_unquote(fact->text, &argc) : NULL;
     kvg_results_free(&header);
-    if (!argv || argc < 2)
+    if (!argv || argc < 2) {
+        kvg_argv_free(argv);
         return kvg_fail(error, KVG_EXIT_USAGE,
                         "%s: does not say which cases it wanted; --suite or axes would help",
                         files.journal_path);
+    }
     /* "kvgauge run ...": the options start behind the second word */
     int failed = parse_command(argc - 1, argv + 1, &recorded, error);
     recorded.recalled = argv;

@@ -22,7 +22,7 @@ struct kvg_run_command {
 
 /* Parses a command line; usage errors end the process. With --resume and no word about cases it becomes the
  * command line recorded in that run's journal, with the options of this one that may differ (timeout, plots,
- * quiet). -1 with the error. */
+ * quiet). -1 with the error; kvg_run_command_free is due either way. */
 int kvg_run_command_read(int argc, char **argv, struct kvg_run_command *command, struct kvg_error *error);
 void kvg_run_command_free(struct kvg_run_command *command);
 

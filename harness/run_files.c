@@ -235,6 +235,15 @@ int kvg_run_files_finish(struct kvg_run_files *files, int complete, struct kvg_r
     return failed ? -1 : 0;
 }
 
+void kvg_run_files_abandon(struct kvg_run_files *files)
+{
+    if (files->journal)
+        kvg_journal_close(files->journal, NULL);
+    json_decref(files->benchmarks);
+    files->journal = NULL;
+    files->benchmarks = NULL;
+}
+
 /* ---- facts ---- */
 
 static int is_plain(const char *text)

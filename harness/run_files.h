@@ -35,6 +35,9 @@ int kvg_run_files_benchmark(struct kvg_run_files *files, const char *report, str
 int kvg_run_files_finish(struct kvg_run_files *files, int complete, struct kvg_results *results,
                          struct kvg_error *error);
 
+/* Lets go of what was opened, after create or resume failed. */
+void kvg_run_files_abandon(struct kvg_run_files *files);
+
 /* Facts of the run that the harness knows: schema, uuid, time, version, argv ("kvgauge run OPTION...";
  * argv[0] is left out), suite, seed. */
 int kvg_run_facts(struct kvg_facts *facts, int argc, char **argv, const char *suite, uint64_t seed);
