@@ -95,10 +95,10 @@ struct kvg_arithmetic {
                                   Hopper FP8 wgmma = 14 */
     int64_t qk_chain;          /* additions in the longest accumulation chain of one logit; 0 = head_dim */
     /* softmax */
-    double exp2_rel_error; /* largest relative error of the exponential, as the code calls it, argument
-                              reduction included; excludes the rounding of the logit itself */
-    enum kvg_dtype p_format; /* P is rounded to this before the PV product: F32, BF16 or E4M3 */
-    int p_offset_log2;       /* E4M3 only: P = 2^(s - running max + offset); FlashAttention-3 uses 8 */
+    double exp2_rel_error;    /* largest relative error of the exponential, as the code calls it, argument
+                                 reduction included; excludes the rounding of the logit itself */
+    enum kvg_dtype p_format;  /* P is rounded to this before the PV product: F32, BF16 or E4M3 */
+    int p_offset_log2;        /* E4M3 only: P = 2^(s - running max + offset); FlashAttention-3 uses 8 */
     int row_sum_of_rounded_p; /* 1: the row sum adds the rounded P; 0: the unrounded (FlashAttention-3) */
     /* output: o = sum p * v / row sum */
     enum kvg_dtype pv_operand; /* format V is rounded to before the product; F32 = no rounding */
@@ -139,10 +139,10 @@ struct kvg_scales {
  * saturating; NaN stays NaN. A bf16 cache takes the bits as they are. A negative slot stores nothing. */
 struct kvg_store_args {
     const struct kvg_problem *problem;
-    const void *k, *v;               /* [tokens, kv_heads, head_dim] in problem->q_dtype (bf16, f16 or f32) */
+    const void *k, *v; /* [tokens, kv_heads, head_dim] in problem->q_dtype (bf16, f16 or f32) */
     int64_t k_stride_token, k_stride_head;
     int64_t v_stride_token, v_stride_head;
-    const int64_t *slot_mapping;     /* [tokens] */
+    const int64_t *slot_mapping; /* [tokens] */
     int64_t tokens;
     struct kvg_pages k_cache, v_cache;
     int64_t num_blocks;

@@ -10,7 +10,8 @@
 int64_t kvg_registry_count(void);
 const struct kvg_kernel *kvg_registry_get(int64_t i); /* in order of registration; NULL past the end */
 const struct kvg_kernel *kvg_registry_find(const char *name); /* NULL if unknown */
-/* Load a plug-in. 0, or -1 with one sentence in why (no such file, no symbol, other ABI version, name taken). */
+/* Load a plug-in. 0, or -1 with one sentence in why (no such file, no symbol, other ABI version, name taken).
+ */
 int kvg_registry_load(const char *path, char *why, size_t size);
 /* The supporting kernel of highest rank that has the entry point the problem's phase needs, or NULL with the
  * last refusal in why. */

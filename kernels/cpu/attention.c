@@ -293,7 +293,7 @@ static void write_row(const struct run *run, int64_t token, int64_t q_head, cons
 /* Partial result of a split: accumulators [max_q_len * q_heads, head_dim], then states. */
 static float *partial(const struct run *run, int64_t seq, int64_t split)
 {
-    return (float *)(run->base + run->plan.partials_at) +
+    return (float *)(void *)(run->base + run->plan.partials_at) +
            (run->first_part[seq] + split) * run->plan.partial_floats;
 }
 
@@ -415,10 +415,10 @@ static void thread_scratch(const struct run *run, int thread, struct scratch *t)
     char *base = run->base + plan->threads_at + thread * plan->thread_bytes;
 
     t->q = base + plan->q_at;
-    t->acc = (float *)(base + plan->acc_at);
+    t->acc = (float *)(void *)(base + plan->acc_at);
     t->state = (struct kvg_row_state *)(base + plan->state_at);
-    t->factor = (float *)(base + plan->factor_at);
-    t->s = (float *)(base + plan->s_at);
+    t->factor = (float *)(void *)(base + plan->factor_at);
+    t->s = (float *)(void *)(base + plan->s_at);
     t->p = base + plan->p_at;
     t->zero = base + plan->zero_at;
     t->scratch = base + plan->scratch_at;

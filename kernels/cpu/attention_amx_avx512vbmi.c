@@ -61,7 +61,7 @@ static int64_t scratch_bytes(int64_t dim)
 
 static float *products(const void *scratch, int64_t dim)
 {
-    return (float *)((char *)(uintptr_t)scratch + KVG_TILE * padded(dim) * 2);
+    return (float *)(void *)((char *)(uintptr_t)scratch + KVG_TILE * padded(dim) * 2);
 }
 
 static int64_t qk_chain(int64_t dim)

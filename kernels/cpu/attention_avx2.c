@@ -17,16 +17,11 @@
  * Values. Four rows by 16 dims are accumulated in registers over the tile, then added to the accumulators in
  * memory once. Up to four rows decode V on the fly; more rows share a decoded tile.
  */
-#include "attention.h"
-#include "exp2.h"
+#include "softmax_avx2.h"
 
-#include <immintrin.h>
-#include <math.h>
 #include <string.h>
 
 enum { ROWS = 4, CHUNK = 4, BLOCK_KEYS = 16, STRIP = 16 };
-
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 /* Blocks of four rows for the products of many rows, then the first four rows as they are, then times LIFT.
  */
@@ -126,8 +121,25 @@ ALWAYS_INLINE void decode16(enum decoder how, const void *source, int64_t d, int
     }
 }
 
-/* Does a row of the tile hold an e4m3 NaN? */
-static int nan_in(const struct kvg_keys *keys)
+/* Some keys of a tile. Rows of one head lie a power of two apart in NHD pages and share few sets of the
+ * first-level cache; a part is small enough that they do not throw each other out before their second use. */
+struct part {
+    const void *const *row;
+    const char *const *ahead;
+    int64_t count, dim;
+    enum kvg_dtype dtype;
+};
+
+static struct part part_of(const struct kvg_keys *keys, int64_t begin, int64_t most)
+{
+    const int64_t left = keys->count - begin;
+
+    return (struct part){keys->row + begin, keys->ahead + begin, left < most ? left : most, keys->dim,
+                         keys->dtype};
+}
+
+/* Does a row hold an e4m3 NaN? */
+static int nan_in(const struct part *keys)
 {
     const __m256i sign = _mm256_set1_epi8((char)0x80);
     __m256i most = _mm256_setzero_si256(); /* largest magnitude code of each byte lane, sign bit set */
@@ -296,8 +308,7 @@ ALWAYS_INLINE void dots_2(enum decoder how, int rows, const void *const *row, co
 }
 
 /* All keys against up to four rows. */
-ALWAYS_INLINE void logits_few(enum decoder how, int rows, const struct kvg_keys *keys, const float *q,
-                              float *s)
+ALWAYS_INLINE void logits_few(enum decoder how, int rows, const struct part *keys, const float *q, float *s)
 {
     const int64_t bytes = decoder_bytes(how);
     const __m128 factor = _mm_set1_ps(k_factor(how));
@@ -317,8 +328,8 @@ ALWAYS_INLINE void logits_few(enum decoder how, int rows, const struct kvg_keys 
     }
 }
 
-ALWAYS_INLINE void logits_few_rows(enum decoder how, int64_t rows, const struct kvg_keys *keys,
-                                   const float *q, float *s)
+ALWAYS_INLINE void logits_few_rows(enum decoder how, int64_t rows, const struct part *keys, const float *q,
+                                   float *s)
 {
     switch (rows) {
     case 1:
@@ -337,7 +348,7 @@ ALWAYS_INLINE void logits_few_rows(enum decoder how, int64_t rows, const struct 
 }
 
 /* plain: up to four rows of Q, then the same times LIFT. */
-static void logits_in_registers(const struct kvg_keys *keys, int64_t rows, const float *plain, float *s)
+static void logits_in_registers(const struct part *keys, int64_t rows, const float *plain, float *s)
 {
     switch (to_registers(keys->dtype)) {
     case E4M3_SHIFT:
@@ -355,146 +366,41 @@ static void logits_in_registers(const struct kvg_keys *keys, int64_t rows, const
     }
 }
 
-static void logits(const struct kvg_keys *keys, const void *packed_q, int64_t rows, void *scratch, float *s)
+/* A part decoded to memory, against all rows. */
+static void logits_from_memory(const struct part *keys, int nan, const float *packed_q, int64_t rows,
+                               float *k, float *s)
 {
-    const int64_t dim = keys->dim;
     const enum decoder how = to_memory(keys->dtype);
-    const float factor = k_factor(how), *k = scratch;
-    const int nan = nan_in(keys);
+    const int64_t dim = keys->dim;
+    const float factor = k_factor(how);
 
-    if (rows <= ROWS && !nan) {
-        logits_in_registers(keys, rows, (const float *)packed_q + ROWS * dim, s);
-        return;
+    decode_rows(how, keys->row, keys->ahead, keys->count, dim, k);
+    if (nan) {
+        patch_nan(keys->row, keys->count, dim, k);
     }
-    for (int64_t j = 0; j < keys->count; j += BLOCK_KEYS) {
-        decode_rows(how, keys->row + j, keys->ahead + j, BLOCK_KEYS, dim, scratch);
-        if (nan) {
-            patch_nan(keys->row + j, BLOCK_KEYS, dim, scratch);
-        }
-        for (int64_t r = 0; r < rows; r += ROWS) {
-            const float *q = (const float *)packed_q + r * dim;
-            for (int64_t t = 0; t < BLOCK_KEYS; t += 4) {
-                if (rows - r > 2) {
-                    logits_4(2, q, k + t * dim, dim, factor, s + r * KVG_TILE + j + t);
-                } else {
-                    logits_4(1, q, k + t * dim, dim, factor, s + r * KVG_TILE + j + t);
-                }
+    for (int64_t r = 0; r < rows; r += ROWS) {
+        for (int64_t t = 0; t < keys->count; t += 4) {
+            if (rows - r > 2) {
+                logits_4(2, packed_q + r * dim, k + t * dim, dim, factor, s + r * KVG_TILE + t);
+            } else {
+                logits_4(1, packed_q + r * dim, k + t * dim, dim, factor, s + r * KVG_TILE + t);
             }
         }
     }
 }
 
-/* ---------------------------------------------------------------- softmax */
-
-ALWAYS_INLINE __m256 exp2_8(__m256 x)
+static void logits(const struct kvg_keys *keys, const void *packed_q, int64_t rows, void *scratch, float *s)
 {
-    x = _mm256_max_ps(_mm256_set1_ps(-127.0f), x); /* the second operand where one is NaN */
-    const __m256 n = _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC),
-                 r = _mm256_sub_ps(x, n);
-    const __m256i power =
-        _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
-    __m256 p = _mm256_set1_ps(KVG_EXP2_C6);
+    for (int64_t j = 0; j < keys->count; j += BLOCK_KEYS) {
+        const struct part part = part_of(keys, j, BLOCK_KEYS);
+        const int nan = nan_in(&part);
 
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(KVG_EXP2_C5));
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(KVG_EXP2_C4));
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(KVG_EXP2_C3));
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(KVG_EXP2_C2));
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(KVG_EXP2_C1));
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(KVG_EXP2_C0));
-    return _mm256_mul_ps(p, _mm256_castsi256_ps(power));
-}
-
-ALWAYS_INLINE __m256 tanh_8(__m256 x)
-{
-    const __m256 sign = _mm256_and_ps(x, _mm256_set1_ps(-0.0f)), a = _mm256_xor_ps(x, sign),
-                 z = _mm256_mul_ps(x, x);
-    const __m256 two = _mm256_set1_ps(2.0f), one = _mm256_set1_ps(1.0f);
-    const __m256 large = _mm256_min_ps(_mm256_set1_ps(KVG_TANH_LARGE), a); /* NaN stays */
-    const __m256 e = exp2_8(_mm256_mul_ps(large, _mm256_set1_ps((float)(2.0 * KVG_LOG2E))));
-    const __m256 high = _mm256_or_ps(_mm256_sub_ps(one, _mm256_div_ps(two, _mm256_add_ps(e, one))), sign);
-    __m256 y = _mm256_set1_ps(KVG_TANH_C4);
-
-    y = _mm256_fmadd_ps(y, z, _mm256_set1_ps(KVG_TANH_C3));
-    y = _mm256_fmadd_ps(y, z, _mm256_set1_ps(KVG_TANH_C2));
-    y = _mm256_fmadd_ps(y, z, _mm256_set1_ps(KVG_TANH_C1));
-    y = _mm256_fmadd_ps(y, z, _mm256_set1_ps(KVG_TANH_C0));
-    y = _mm256_fmadd_ps(x, _mm256_mul_ps(z, y), x);
-    return _mm256_blendv_ps(high, y, _mm256_cmp_ps(a, _mm256_set1_ps(KVG_TANH_SMALL), _CMP_LT_OQ));
-}
-
-/* p >= 0 rounded to e4m3, still as FP32. p <= 2^8 (1 + a few ulp), so nothing saturates. */
-ALWAYS_INLINE __m256 round_e4m3(__m256 p)
-{
-    const __m256i bits = _mm256_castps_si256(p);
-    const __m256i even = _mm256_and_si256(_mm256_srli_epi32(bits, 20), _mm256_set1_epi32(1));
-    const __m256i up = _mm256_add_epi32(bits, _mm256_add_epi32(even, _mm256_set1_epi32(0x7ffff)));
-    const __m256 normal = _mm256_castsi256_ps(_mm256_and_si256(up, _mm256_set1_epi32((int)0xfff00000)));
-    const __m256 magic = _mm256_set1_ps(KVG_FP8_E4M3.subnormal_magic);
-    const __m256 small = _mm256_sub_ps(_mm256_add_ps(p, magic), magic);
-
-    return _mm256_blendv_ps(normal, small,
-                            _mm256_cmp_ps(p, _mm256_set1_ps(KVG_FP8_E4M3.min_normal), _CMP_LT_OQ));
-}
-
-ALWAYS_INLINE float largest(__m256 v)
-{
-    __m128 m = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-
-    m = _mm_max_ps(m, _mm_movehl_ps(m, m));
-    return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
-}
-
-ALWAYS_INLINE float total(__m256 v)
-{
-    __m128 m = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-
-    m = _mm_add_ps(m, _mm_movehl_ps(m, m));
-    return _mm_cvtss_f32(_mm_add_ss(m, _mm_movehdup_ps(m)));
-}
-
-static void exp2_all(float *x, int64_t count)
-{
-    for (int64_t i = 0; i < count; i += 8) {
-        _mm256_storeu_ps(x + i, exp2_8(_mm256_loadu_ps(x + i)));
-    }
-}
-
-static float softmax(const struct kvg_softmax *how, float *s, int64_t lo, int64_t hi,
-                     struct kvg_row_state *state, void *p_row)
-{
-    const float before = state->max;
-    const __m256 scale = _mm256_set1_ps(how->scale), cap = _mm256_set1_ps(how->cap_log2);
-    const __m256 lift = _mm256_set1_ps(how->p_factor);
-    float *p = p_row, max, factor;
-    __m256 top = _mm256_set1_ps(before), shift, sum = _mm256_setzero_ps();
-
-    for (int64_t j = 0; j < KVG_TILE; j += 8) {
-        __m256 t = _mm256_mul_ps(_mm256_load_ps(s + j), scale);
-        if (how->cap_log2 > 0.0f) {
-            t = _mm256_mul_ps(tanh_8(t), cap);
+        if (rows <= ROWS && !nan) {
+            logits_in_registers(&part, rows, (const float *)packed_q + ROWS * keys->dim, s + j);
+        } else {
+            logits_from_memory(&part, nan, packed_q, rows, scratch, s + j);
         }
-        _mm256_store_ps(s + j, t);
     }
-    for (int64_t j = 0; j < lo; j++) {
-        s[j] = -INFINITY;
-    }
-    for (int64_t j = hi; j < KVG_TILE; j++) {
-        s[j] = -INFINITY;
-    }
-    for (int64_t j = 0; j < KVG_TILE; j += 8) {
-        top = _mm256_max_ps(_mm256_load_ps(s + j), top); /* the second operand where one is NaN */
-    }
-    max = largest(top);
-    shift = _mm256_set1_ps(max - how->offset);
-    for (int64_t j = 0; j < KVG_TILE; j += 8) {
-        const __m256 e = exp2_8(_mm256_sub_ps(_mm256_load_ps(s + j), shift));
-        sum = _mm256_add_ps(sum, e);
-        _mm256_store_ps(p + j, _mm256_mul_ps(how->p_e4m3 ? round_e4m3(e) : e, lift));
-    }
-    factor = before == max ? 1.0f : before == -INFINITY ? 0.0f : kvg_exp2(before - max);
-    state->max = max;
-    state->sum = state->sum * factor + total(sum);
-    return factor;
 }
 
 /* ---------------------------------------------------------------- values */
@@ -513,7 +419,7 @@ ALWAYS_INLINE void add_tile(int rows, int vectors, __m256 sum[4][2], const float
 }
 
 /* One strip of 16 (or, vectors == 1, 8) dims. Decoded tile at v, or v == NULL: codes decoded here. */
-ALWAYS_INLINE void strip(int rows, int vectors, enum decoder how, const struct kvg_keys *keys, int64_t d,
+ALWAYS_INLINE void strip(int rows, int vectors, enum decoder how, const struct part *keys, int64_t d,
                          const float *v, const float *p, const float *factor, float *acc, int64_t stride)
 {
     const int64_t bytes = decoder_bytes(how);
@@ -544,9 +450,8 @@ ALWAYS_INLINE void strip(int rows, int vectors, enum decoder how, const struct k
 }
 
 /* A strip for 1 to 4 rows. */
-ALWAYS_INLINE void strip_rows(int64_t rows, int vectors, enum decoder how, const struct kvg_keys *keys,
-                              int64_t d, const float *v, const float *p, const float *factor, float *acc,
-                              int64_t stride)
+ALWAYS_INLINE void strip_rows(int64_t rows, int vectors, enum decoder how, const struct part *keys, int64_t d,
+                              const float *v, const float *p, const float *factor, float *acc, int64_t stride)
 {
     switch (rows) {
     case 1:
@@ -565,7 +470,7 @@ ALWAYS_INLINE void strip_rows(int64_t rows, int vectors, enum decoder how, const
 }
 
 /* v: the decoded tile, or NULL with at most four rows: decoded on the fly. */
-ALWAYS_INLINE void values_as(enum decoder how, const struct kvg_keys *keys, const float *v, const float *p,
+ALWAYS_INLINE void values_as(enum decoder how, const struct part *keys, const float *v, const float *p,
                              const float *factor, int64_t rows, float *acc, int64_t stride)
 {
     const int64_t dim = keys->dim;
@@ -582,42 +487,56 @@ ALWAYS_INLINE void values_as(enum decoder how, const struct kvg_keys *keys, cons
     }
 }
 
-static void values_from_memory(const struct kvg_keys *keys, const float *p, const float *factor, int64_t rows,
-                               const float *v, float *acc, int64_t stride)
+static void values_from_memory(const struct part *keys, int nan, const float *p, const float *factor,
+                               int64_t rows, float *v, float *acc, int64_t stride)
 {
+    decode_rows(to_memory(keys->dtype), keys->row, keys->ahead, keys->count, keys->dim, v);
+    if (nan) {
+        patch_nan(keys->row, keys->count, keys->dim, v);
+    }
     if (keys->dtype == KVG_E4M3) {
         values_as(E4M3_HALF, keys, v, p, factor, rows, acc, stride);
-    } else { /* no factor: v is what matters */
+    } else { /* e5m2 and bf16 have the same factor, and nothing is left to decode */
         values_as(BF16, keys, v, p, factor, rows, acc, stride);
     }
 }
 
-static void values(const struct kvg_keys *keys, const void *p, const float *factor, int64_t rows,
-                   void *scratch, float *acc, int64_t acc_stride)
+static void values_in_registers(const struct part *keys, const float *p, const float *factor, int64_t rows,
+                                float *acc, int64_t stride)
 {
-    const int nan = nan_in(keys);
-
-    if (rows > ROWS || nan) {
-        decode_rows(to_memory(keys->dtype), keys->row, keys->ahead, keys->count, keys->dim, scratch);
-        if (nan) {
-            patch_nan(keys->row, keys->count, keys->dim, scratch);
-        }
-        values_from_memory(keys, p, factor, rows, scratch, acc, acc_stride);
-        return;
-    }
     switch (to_registers(keys->dtype)) {
     case E4M3_SHIFT:
-        values_as(E4M3_SHIFT, keys, NULL, p, factor, rows, acc, acc_stride);
+        values_as(E4M3_SHIFT, keys, NULL, p, factor, rows, acc, stride);
         break;
     case E4M3_HALF:
-        values_as(E4M3_HALF, keys, NULL, p, factor, rows, acc, acc_stride);
+        values_as(E4M3_HALF, keys, NULL, p, factor, rows, acc, stride);
         break;
     case E5M2:
-        values_as(E5M2, keys, NULL, p, factor, rows, acc, acc_stride);
+        values_as(E5M2, keys, NULL, p, factor, rows, acc, stride);
         break;
     default:
-        values_as(BF16, keys, NULL, p, factor, rows, acc, acc_stride);
+        values_as(BF16, keys, NULL, p, factor, rows, acc, stride);
         break;
+    }
+}
+
+static void values(const struct kvg_keys *keys, const void *p_rows, const float *factor, int64_t rows,
+                   void *scratch, float *acc, int64_t acc_stride)
+{
+    static const float ones[ROWS] = {1.0f, 1.0f, 1.0f, 1.0f};
+    const int64_t most = rows <= ROWS ? KVG_TILE / 2 : KVG_TILE;
+    const float *p = p_rows;
+
+    for (int64_t j = 0; j < keys->count; j += most) {
+        const struct part part = part_of(keys, j, most);
+        const float *f = j == 0 ? factor : ones; /* only few rows come here twice */
+        const int nan = nan_in(&part);
+
+        if (rows <= ROWS && !nan) {
+            values_in_registers(&part, p + j, f, rows, acc, acc_stride);
+        } else {
+            values_from_memory(&part, nan, p + j, f, rows, scratch, acc, acc_stride);
+        }
     }
 }
 

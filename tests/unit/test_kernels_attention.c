@@ -230,7 +230,7 @@ static void set_up(struct setting *s, const struct kvg_kernel *kernel, uint64_t 
     a->workspace_bytes = kernel->workspace_bytes(p);
     s->workspace = guarded(a->workspace_bytes);
     a->out = s->out;
-    a->lse = (float *)s->lse;
+    a->lse = (float *)(void *)s->lse;
     a->workspace = s->workspace;
 }
 
@@ -342,7 +342,7 @@ static void compare(const struct setting *s, const struct kvg_kernel *kernel, co
         kernel->arithmetic(p, s->lens[b], &how);
         for (int64_t row = s->cu[b]; row < s->cu[b + 1]; row++) {
             for (int64_t h = 0; h < p->q_heads; h++) {
-                const float lse = ((const float *)s->lse)[row * p->q_heads + h];
+                const float lse = ((const float *)(const void *)s->lse)[row * p->q_heads + h];
                 struct expected e;
 
                 expect(s, &how, b, row - s->cu[b], h, &e);
