@@ -36,7 +36,7 @@ struct kvg_measurement {
     char **report;               /* NULL, or receives Google Benchmark's JSON (malloc'ed) */
 };
 #define KVG_TRUSTED_FLOORS 100.0  /* a sample this many clock readings long is off by 1 % at most */
-#define KVG_WALL_PER_MIN_TIME 5.0 /* see above */
+#define KVG_WALL_PER_MIN_TIME 3.0 /* see above */
 
 /* samples[max_samples] seconds; *n taken. -1 with the error when a call failed. */
 int kvg_measure(const struct kvg_measurement *m, double *samples, int64_t *n, struct kvg_error *error);
