@@ -22,6 +22,7 @@
 #include "../../kernels/cpu/attention.h"
 #include "../../kernels/cpu/exp2.h"
 #include "../../kernels/registry.h"
+#include "../../reference/attention.h"
 #include "../../reference/formats.h"
 
 enum { MAX_BATCH = 8, GUARD = 256 };
@@ -551,6 +552,86 @@ static void test_owned_nan_shows(void **state)
     }
 }
 
+/* The loop above and the reference of the house, written apart, must say the same. */
+static void check_reference(const struct shape *shape, enum kvg_dtype kv)
+{
+    const struct kvg_arithmetic exact = {.p_format = KVG_F32, .tile = KVG_TILE};
+    struct setting s;
+    struct kvg_ref_row rows[64];
+    int64_t n = 0;
+
+    describe(&s, shape, KVG_PATH_DEQUANT, kv);
+    set_up(&s, kvg_registry_find("cpu/dequant_scalar"), 99);
+    const struct kvg_problem *p = &s.problem;
+    struct kvg_ref_kv k = {.format = ref_format(kv),
+                           .data = s.k,
+                           .stride_block = s.args.k_cache.stride_block,
+                           .stride_slot = s.args.k_cache.stride_slot,
+                           .stride_head = s.args.k_cache.stride_head,
+                           .block_size = p->block_size,
+                           .block_table = s.table,
+                           .block_table_stride = s.args.block_table_stride,
+                           .scale = s.scale_k,
+                           .scale_stride = 1};
+    struct kvg_ref_kv v = k;
+    v.data = s.v;
+    v.scale = s.scale_v;
+    const struct kvg_ref_attention a = {.batch = p->batch,
+                                        .q_heads = p->q_heads,
+                                        .kv_heads = p->kv_heads,
+                                        .head_dim = p->head_dim,
+                                        .q_format = KVG_REF_BF16,
+                                        .q = s.q,
+                                        .q_stride_token = s.args.q_stride_token,
+                                        .q_stride_head = s.args.q_stride_head,
+                                        .k = k,
+                                        .v = v,
+                                        .seq_lens = s.lens,
+                                        .cu_q_lens = s.cu,
+                                        .softmax_scale = s.args.softmax_scale,
+                                        .soft_cap = p->soft_cap,
+                                        .window = p->window,
+                                        .causal = p->causal,
+                                        .threads = 1};
+    for (int32_t b = 0; b < p->batch; b++) {
+        for (int32_t i = 0; i < s.cu[b + 1] - s.cu[b] && n + p->q_heads <= 64; i++) {
+            for (int32_t h = 0; h < p->q_heads; h++) {
+                rows[n++] = (struct kvg_ref_row){b, i, h};
+            }
+        }
+    }
+    double *out = malloc((size_t)(n * p->head_dim) * sizeof *out), lse[64];
+    assert_non_null(out);
+    assert_int_equal(kvg_ref_attention_f64(&a, rows, n, out, lse), 0);
+    for (int64_t r = 0; r < n; r++) {
+        struct expected e;
+
+        expect(&s, &exact, rows[r].seq, rows[r].q_index, rows[r].q_head, &e);
+        assert_true(isinf(e.lse) ? lse[r] == -INFINITY : fabs(lse[r] - e.lse) <= 1e-9 * (1 + fabs(e.lse)));
+        for (int64_t d = 0; d < p->head_dim; d++) {
+            assert_true(fabs(out[r * p->head_dim + d] - e.out[d]) <= 1e-9 * (1 + fabs(e.out[d])));
+        }
+    }
+    free(out);
+    tear_down(&s);
+}
+
+static void test_the_loop_agrees_with_the_reference(void **state)
+{
+    const struct shape shapes[] = {
+        {4, 2, 64, 16, 0, 0, KVG_NHD, 1, 1, 3, {70, 0, 16}, {1, 1, 1}},
+        {6, 2, 40, 24, 30, 5.0f, KVG_HND, 1, 1, 2, {90, 5}, {4, 6}},
+        {4, 1, 80, 8, 20, 0, KVG_NHD, 0, 1, 1, {50}, {8}},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        check_reference(&shapes[i], KVG_BF16);
+        check_reference(&shapes[i], KVG_E4M3);
+        check_reference(&shapes[i], KVG_E5M2);
+    }
+}
+
 /* ---------------------------------------------------------------- the exponential */
 
 /* Every FP32 argument in [-2, -2^-8], and a sample elsewhere: for |x| >= 1 the reduced argument is a multiple
@@ -609,6 +690,7 @@ int main(void)
         cmocka_unit_test(test_soft_cap),
         cmocka_unit_test(test_splits),
         cmocka_unit_test(test_owned_nan_shows),
+        cmocka_unit_test(test_the_loop_agrees_with_the_reference),
         cmocka_unit_test(test_exp2),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
