@@ -82,6 +82,28 @@ static int complete_repro(const struct kvg_run_options *run, struct kvg_row *row
     return failed;
 }
 
+/* What a case costs next to others, roughly: timing takes a second or two, verifying a tenth of that. */
+static double weight(const struct kvg_run_command *command, const struct kvg_case *c)
+{
+    return c->cache_state == KVG_STATE_NONE || command->run.verify_only ? 1 : 10;
+}
+
+/* A case in a few words, the telling ones first. */
+static void label_case(const struct kvg_case *c, char *text, size_t size)
+{
+    static const enum kvg_axis axes[] = {KVG_AXIS_PHASE,   KVG_AXIS_PATH,        KVG_AXIS_KV_CACHE_DTYPE,
+                                         KVG_AXIS_SCHEME,  KVG_AXIS_CALIBRATION, KVG_AXIS_INPUT,
+                                         KVG_AXIS_CONTEXT, KVG_AXIS_CACHE_STATE};
+    size_t used = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < sizeof axes / sizeof axes[0] && used + 1 < size; i++) {
+        char value[96];
+        kvg_case_get(c, axes[i], value, sizeof value);
+        if (strcmp(value, "none") != 0)
+            used += (size_t)snprintf(text + used, size - used, "%s%s", used ? " " : "", value);
+    }
+}
+
 /* One case: 0, 1 when interrupted, -1 with the error. */
 static int run_one(const struct kvg_run_command *command, struct kvg_worker *worker,
                    struct kvg_run_files *files, const struct kvg_case *c, int64_t attempt,
@@ -98,7 +120,8 @@ static int run_one(const struct kvg_run_command *command, struct kvg_worker *wor
         else if (kvg_journal_write(files->journal, &row, error) ||
                  kvg_run_files_benchmark(files, kvg_worker_report(worker), error))
             result = -1;
-        kvg_progress_done(progress, row.status != KVG_PASSED && row.status != KVG_SKIPPED);
+        kvg_progress_done(progress, weight(command, c),
+                          row.status != KVG_PASSED && row.status != KVG_SKIPPED);
     }
     kvg_row_free(&row);
     return result;
@@ -111,16 +134,20 @@ static int run_cases(const struct kvg_run_command *command, const struct kvg_pla
     struct kvg_progress progress;
     struct kvg_worker *worker = kvg_worker_start(&command->run, error);
     int failed = worker ? 0 : -1;
-    kvg_progress_begin(&progress, stderr, plan->count, command->quiet);
+    double total_weight = 0;
+    for (int64_t i = 0; i < plan->count; i++)
+        total_weight += weight(command, &plan->cases[i]);
+    kvg_progress_begin(&progress, stderr, plan->count, total_weight, command->quiet);
     for (int64_t i = 0; i < plan->count && !failed; i++) {
-        char text[KVG_CASE_STRING_MAX];
+        char text[256];
         int stands;
         int64_t attempt = 1 + attempts_before(earlier, &plan->cases[i], &stands);
         if (stands) {
             progress.total--;
+            progress.total_weight -= weight(command, &plan->cases[i]);
             continue;
         }
-        kvg_case_format(&plan->cases[i], text);
+        label_case(&plan->cases[i], text, sizeof text);
         kvg_progress_case(&progress, text);
         failed = run_one(command, worker, files, &plan->cases[i], attempt, &progress, error);
         tally->done += failed == 0;

@@ -10,9 +10,9 @@
 
 #include "measure.h"
 
-void kvg_progress_begin(struct kvg_progress *p, FILE *out, int64_t total, int quiet)
+void kvg_progress_begin(struct kvg_progress *p, FILE *out, int64_t total, double total_weight, int quiet)
 {
-    *p = (struct kvg_progress){.out = out, .total = total, .start = kvg_now()};
+    *p = (struct kvg_progress){.out = out, .total = total, .total_weight = total_weight, .start = kvg_now()};
     p->live = !quiet && isatty(fileno(out));
 }
 
@@ -36,8 +36,8 @@ void kvg_progress_line(const struct kvg_progress *p, const char *label, double e
 {
     char left[40] = "", trouble[40] = "", past[24], rest[24];
     clock_text(elapsed, past);
-    if (p->done > 0) {
-        clock_text(elapsed / (double)p->done * (double)(p->total - p->done), rest);
+    if (p->done_weight > 0) {
+        clock_text(elapsed / p->done_weight * (p->total_weight - p->done_weight), rest);
         snprintf(left, sizeof left, ", %s left", rest);
     }
     if (p->troubled > 0)
@@ -59,9 +59,10 @@ void kvg_progress_case(struct kvg_progress *p, const char *label)
     fflush(p->out);
 }
 
-void kvg_progress_done(struct kvg_progress *p, int troubled)
+void kvg_progress_done(struct kvg_progress *p, double weight, int troubled)
 {
     p->done++;
+    p->done_weight += weight;
     p->troubled += troubled;
 }
 
