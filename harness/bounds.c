@@ -4,6 +4,7 @@
  */
 #include "bounds.h"
 
+#include <float.h>
 #include <gsl/gsl_cdf.h>
 #include <math.h>
 #include <string.h>
@@ -126,9 +127,14 @@ int kvg_bound_init(struct kvg_bound *b, const struct kvg_problem *problem, const
     /* Products of two operands of at most 11 bits are exact in FP32; wider ones round once, scaled K once
      * more where the emulation does not round it to an operand format. */
     const double product = d->qk_operand == KVG_F32 ? 2.0 * KVG_U_F32 : 0.0;
-    b->logit_noise = (chain * GROUP_ADDENDS + 2.0) * add + product + SCALE_ROUNDINGS * KVG_U_F32;
-    b->logit_common = sqrt(chain * GROUP_ADDENDS + 2.0) * add + product + SCALE_ROUNDINGS * KVG_U_F32;
-    b->logit_rel = (1.0 + q_rel) * (1.0 + k_rel) - 1.0 + b->logit_noise * (1.0 + q_rel + k_rel);
+    const double scaling = product + SCALE_ROUNDINGS * KVG_U_F32;
+    const double worst = (chain * GROUP_ADDENDS + 2.0) * add + scaling;
+    b->logit_common = sqrt(chain * GROUP_ADDENDS + 2.0) * add + scaling;
+    /* For FP32 the worst case is small enough to stand for the noise. A narrow accumulator loses up to a step
+     * of its largest addend at each addition, never a step of the sum of all magnitudes: chain times that is
+     * far from anything that happens, the square root of chain still above it. */
+    b->logit_noise = d->qk_accumulator_bits < 24 ? b->logit_common : worst;
+    b->logit_rel = (1.0 + q_rel) * (1.0 + k_rel) - 1.0 + worst * (1.0 + q_rel + k_rel);
     b->exp_rel = d->exp2_rel_error;
     /* tanh(x) = 1 - 2 / (e^2x + 1): an error of the exponential enters at most by half, absolutely; the rest
      * are FP32 roundings of numbers below 1. */
@@ -289,10 +295,13 @@ double kvg_bound_probable(const struct kvg_bound *b, const struct kvg_bound_row 
     const double shared = logits * logits * e->sq_logit + alike * e->sq_pv +
                           rescales * row->a_rescale * row->a_rescale * sum * sum;
     const double own = row->sum_noise * row->sum_noise * sum * sum + b->v_noise * b->v_noise * e->sq_pv;
-    const double flips = fmin(e->flips, tail->lambda * sqrt(e->sq_flips));
-    /* Alike for all keys; with rounded P in the row sum, its flips too. */
-    const double row_sum = tail->lambda * row->sum_noise + (b->rounded_row_sum ? row->flip_sum : 0.0);
-    const double linear = (row->a_common + b->v_noise + DIVISION_ROUNDINGS * KVG_U_F32 + row_sum) * o;
+    /* With rounded P in the row sum, its flips move that too, and everything is over what is left of it. */
+    const double moved = b->rounded_row_sum ? fmin(row->flip_sum, 1.0) : 0.0;
+    const double flips =
+        (fmin(e->flips, tail->lambda * sqrt(e->sq_flips)) + moved * o) / fmax(1.0 - moved, DBL_MIN);
+    /* Alike for all keys. */
+    const double linear =
+        (row->a_common + b->v_noise + DIVISION_ROUNDINGS * KVG_U_F32 + tail->lambda * row->sum_noise) * o;
     const double floor = b->out_floor + 2.0 * REFERENCE_REL * (e->partial + e->abs_pv / LANES);
     noise->shared = tail->lambda * sqrt(shared) + flips + linear;
     noise->own = tail->lambda * sqrt(own) + floor;
@@ -330,6 +339,6 @@ double kvg_bound_lse_probable(const struct kvg_bound *b, const struct kvg_bound_
     error +=
         tail->lambda * (row->sum_noise + sqrt(fmin(row->rescales, RESCALES_THAT_MATTER)) * row->a_rescale);
     if (b->rounded_row_sum)
-        error += row->flip_sum;
+        error += row->flip_sum < 1.0 ? -log1p(-row->flip_sum) : INFINITY;
     return error + 2.0 * (LSE_ROUNDINGS * KVG_U_F32 + REFERENCE_REL) * (fabs(row->lse) + 1.0);
 }

@@ -234,6 +234,7 @@ enum fault {
 struct scalar_kernel {
     struct kvg_arithmetic declared;
     enum fault fault;
+    int narrow;       /* Hopper's FP8 accumulation in both products, PV flushed to FP32 after each tile */
     int lanes;        /* partial sums of a dot product, 1 = one serial chain */
     int sum_per_tile; /* 1: sums of a tile are formed apart and then added */
     double exp_error; /* relative error added to each exponential, random, within the declared one */
@@ -359,7 +360,13 @@ static inline void scalar_tile(const struct scalar_row *r, int64_t from, int64_t
         scalar_load(r, &r->p->k_pages, t, k_scale, a->qk_operand, a->k_scaled_before_qk, r->keys);
         scalar_load(r, &r->p->v_pages, t, v_scale, a->pv_operand, a->v_scaled_before_pv,
                     r->vals + (t - from) * d);
-        float logit = scalar_dot(r->q, r->keys, d, k->lanes) * r->factor;
+        float logit = scalar_dot(r->q, r->keys, d, k->lanes);
+        if (k->narrow) {
+            logit = 0.0f;
+            for (int64_t i = 0; i < d; i += 32)
+                logit = accumulate_13(logit, r->q + i, r->keys + i, 1, 32);
+        }
+        logit *= r->factor;
         if (r->soft_cap > 0.0f && k->fault != FAULT_SOFT_CAP_MISSING)
             logit = r->soft_cap * tanhf(logit / r->soft_cap);
         r->logits[t - from] = logit;
@@ -379,17 +386,18 @@ static inline void scalar_tile(const struct scalar_row *r, int64_t from, int64_t
         const float rounded = kvg_ref_round(scalar_format(a->p_format), w);
         r->weights[t - from] = rounded;
         *(k->sum_per_tile ? &tile_sum : &s->sum) += a->row_sum_of_rounded_p ? rounded : w;
-        if (k->fault == FAULT_ACCUMULATOR_13)
+        if (k->fault == FAULT_ACCUMULATOR_13 || k->narrow)
             continue;
         float *acc = k->sum_per_tile ? tile_acc : s->acc;
         for (int64_t i = 0; i < d; i++)
             acc[i] += rounded * r->vals[(t - from) * d + i];
     }
-    if (k->fault == FAULT_ACCUMULATOR_13)
+    float *chain = k->narrow ? tile_acc : s->acc; /* cleared for each tile, or one chain over all */
+    if (k->fault == FAULT_ACCUMULATOR_13 || k->narrow)
         for (int64_t t = from; t <= to; t += 32)
             for (int64_t i = 0; i < d; i++)
-                s->acc[i] = accumulate_13(s->acc[i], r->weights + (t - from), r->vals + (t - from) * d + i, d,
-                                          to - t + 1 < 32 ? to - t + 1 : 32);
+                chain[i] = accumulate_13(chain[i], r->weights + (t - from), r->vals + (t - from) * d + i, d,
+                                         to - t + 1 < 32 ? to - t + 1 : 32);
     s->sum += tile_sum;
     for (int64_t i = 0; i < d; i++)
         s->acc[i] += tile_acc[i];

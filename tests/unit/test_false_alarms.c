@@ -120,6 +120,13 @@ static struct scalar_kernel random_kernel(struct rng *r, const struct kvg_case *
     a->split_tokens = rng_below(r, 2) ? ONE_OF(r, 64, 256, 1000) : 0;
     a->split_from_window = (int)rng_below(r, 2);
     a->deterministic = 1;
+    if (fp8 && rng_below(r, 3) == 0) { /* FlashAttention-3 with two levels, as an H200 computes it */
+        k.narrow = k.sum_per_tile = 1;
+        a->tile = ONE_OF(r, 64, 96, 128);
+        a->qk_accumulator_bits = a->pv_accumulator_bits = 14;
+        a->qk_chain = 0;
+        a->pv_flush_interval = a->tile;
+    }
     return k;
 }
 
@@ -206,6 +213,7 @@ static struct trial random_trial(uint64_t seed)
     t.oracle = rng_below(&r, 5) == 0;
     if (t.oracle) { /* exact arithmetic is right for every declaration without deliberate rounding */
         t.kernel.declared.p_format = KVG_F32;
+        t.kernel.declared.qk_accumulator_bits = t.kernel.declared.pv_accumulator_bits = 24;
         t.kernel.declared.p_offset_log2 = 0;
         t.kernel.declared.k_scaled_before_qk = t.kernel.declared.v_scaled_before_pv = 0;
     }
