@@ -54,7 +54,7 @@ struct kvg_ref_emulation {
  * cap, whose slope is at most 1). eta_j bounds the rounding of P: min(p, max(p_rel * p, p_abs * p_max)). */
 struct kvg_ref_bound_model {
     double logit_rel, logit_abs;
-    double p_rel, p_abs; /* E4M3: 2^-4 and 2^-18; BF16: 2^-9 (+0); F32: 2^-24 */
+    double p_rel, p_abs; /* E4M3: 2^-4 and 2^-18; BF16: 2^-8 (+0); F32: 2^-24 */
 };
 struct kvg_ref_terms {
     double *abs_pv;        /* sum p |v| */
