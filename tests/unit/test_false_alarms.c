@@ -292,6 +292,7 @@ static void test_right_kernels_pass(void **state)
     printf("%lld right cases, %lld false alarms, %lld mistrusted\n", (long long)n, (long long)alarms,
            (long long)mistrusted);
     assert_int_equal(alarms, 0);
+    assert_true(50 * mistrusted <= n); /* and the bounds are not bought with doubt */
 }
 
 int main(void)
