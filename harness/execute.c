@@ -72,6 +72,19 @@ int kvg_check_memory(struct kvg_execution *x)
     return kvg_verdict(x, KVG_INCORRECT, "%s", error.text);
 }
 
+int kvg_wants_renewal(struct kvg_execution *x)
+{
+    for (int i = 0; i < KVG_FOLLOWERS && !x->timed; i++) {
+        struct kvg_follower *f = &x->session->followers[i];
+        if (!f->kernel)
+            *f = (struct kvg_follower){x->kernel, x->c->phase, x->c->path, x->c->kv_cache_dtype, 0};
+        if (f->kernel == x->kernel && f->phase == x->c->phase && f->path == x->c->path &&
+            f->dtype == x->c->kv_cache_dtype)
+            return f->times++ < KVG_FOLLOWED_ENOUGH;
+    }
+    return 1;
+}
+
 struct kvg_session *kvg_session_new(void)
 {
     struct kvg_session *session = calloc(1, sizeof *session);

@@ -12,9 +12,20 @@
 #include "run.h"
 #include "verify.h"
 
+/* Kernels, phases, paths and dtypes that were already seen to follow changed inputs. */
+enum { KVG_FOLLOWERS = 256, KVG_FOLLOWED_ENOUGH = 2 };
+struct kvg_follower {
+    const struct kvg_kernel *kernel;
+    enum kvg_phase phase;
+    enum kvg_path path;
+    enum kvg_cache_dtype dtype;
+    int times;
+};
+
 struct kvg_session {
     struct kvg_meter *meter;
     int tainted;
+    struct kvg_follower followers[KVG_FOLLOWERS];
 };
 
 /* One case under way. */
@@ -45,6 +56,10 @@ int kvg_verdict_of_call(struct kvg_execution *x, const char *what, int code);
 /* Outputs, workspace and inputs after calls: nothing written outside, no input changed. Else the row is
  * incorrect, the session tainted, and -1 comes back. */
 int kvg_check_memory(struct kvg_execution *x);
+/* Shall the inputs of this case change in place once more? Always where it is timed; else twice for each
+ * kernel, phase, path and dtype: an answer that is remembered buys nothing where no clock runs, and would be
+ * wrong in the next case that finds its buffers at the same place. */
+int kvg_wants_renewal(struct kvg_execution *x);
 /* NaN in every format that a kernel may write: all bits set. */
 void kvg_poison(void *data, int64_t bytes);
 

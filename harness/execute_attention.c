@@ -264,7 +264,7 @@ static void verify_and_time(struct attention *a)
         return;
     if (x->prepared.q8)
         kvg_quantize_q(x);
-    if (x->row->status == KVG_PASSED || x->row->status == KVG_MISTRUSTED)
+    if ((x->row->status == KVG_PASSED || x->row->status == KVG_MISTRUSTED) && kvg_wants_renewal(x))
         run_renewed(a);
 }
 

@@ -161,7 +161,8 @@ void kvg_execute_store(struct kvg_execution *x)
         return;
     if (x->timed && time_calls(&s))
         return;
-    run_renewed(&s);
+    if (kvg_wants_renewal(x))
+        run_renewed(&s);
 }
 
 /* ---- Q ---- */
