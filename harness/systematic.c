@@ -41,6 +41,7 @@ void kvg_systematic_row(struct kvg_systematic *s, int64_t head_dim, const uint16
         const double error = y - r, size = fabs(r), step = step_at(r);
         s->count += 1.0;
         s->error += error;
+        s->size += size;
         s->error_times_r += error * r;
         s->r_squared += r * r;
         noise_gain += noise[d].shared * size;
@@ -81,11 +82,14 @@ void kvg_systematic_result(const struct kvg_systematic *s, const struct kvg_boun
         return;
     out->offset = s->error / s->count;
     out->offset_limit =
-        (sqrt(s->noise_offset) + steps_limit(s->step_offset, s->likely_offset, tail->log_odds)) / s->count;
+        (sqrt(s->noise_offset) + steps_limit(s->step_offset, s->likely_offset, tail->log_odds) +
+         KVG_GAIN_ALLOWANCE * s->size) /
+        s->count;
     if (!(s->r_squared > 0.0))
         return;
     out->gain_limit =
-        (sqrt(s->noise_gain) + steps_limit(s->step_gain, s->likely_gain, tail->log_odds)) / s->r_squared;
+        (sqrt(s->noise_gain) + steps_limit(s->step_gain, s->likely_gain, tail->log_odds)) / s->r_squared +
+        KVG_GAIN_ALLOWANCE;
     if (out->gain_limit < LARGEST_MEANINGFUL_LIMIT)
         out->gain = 1.0 + s->error_times_r / s->r_squared;
 }
