@@ -33,6 +33,7 @@
  * sum p|v|: worst case, and with random roundings. */
 #define REFERENCE_WORST (34.0 * KVG_U_F32)
 #define REFERENCE_REL (6.0 * KVG_U_F32)
+#define REFERENCE_BLOCK 32.0
 /* Beyond e^50 a bound is vacuous anyway; keeps the arithmetic finite. */
 #define LARGEST_EXPONENT 50.0
 
@@ -111,7 +112,7 @@ static int check_declaration(const struct kvg_arithmetic *d, const char *kernel,
     }
     if (!field)
         return 0;
-    return kvg_fail(error, KVG_EXIT_TROUBLE, "kernel %s declares %g for %s", kernel, value, field);
+    return kvg_fail(error, KVG_EXIT_INCORRECT, "kernel %s declares %g for %s", kernel, value, field);
 }
 
 int kvg_bound_init(struct kvg_bound *b, const struct kvg_problem *problem, const struct kvg_arithmetic *d,
@@ -130,10 +131,9 @@ int kvg_bound_init(struct kvg_bound *b, const struct kvg_problem *problem, const
     const double scaling = product + SCALE_ROUNDINGS * KVG_U_F32;
     const double worst = (chain * GROUP_ADDENDS + 2.0) * add + scaling;
     b->logit_common = sqrt(chain * GROUP_ADDENDS + 2.0) * add + scaling;
-    /* For FP32 the worst case is small enough to stand for the noise. A narrow accumulator loses up to a step
-     * of its largest addend at each addition, never a step of the sum of all magnitudes: chain times that is
-     * far from anything that happens, the square root of chain still above it. */
-    b->logit_noise = d->qk_accumulator_bits < 24 ? b->logit_common : worst;
+    /* FP32: the worst case is small enough to stand for the noise. A narrow accumulator cuts off half a step
+     * on average, always towards zero, and strays from that average by the square root of the chain. */
+    b->logit_noise = d->qk_accumulator_bits < 24 ? 0.5 * worst + b->logit_common : worst;
     b->logit_rel = (1.0 + q_rel) * (1.0 + k_rel) - 1.0 + worst * (1.0 + q_rel + k_rel);
     b->exp_rel = d->exp2_rel_error;
     /* tanh(x) = 1 - 2 / (e^2x + 1): an error of the exponential enters at most by half, absolutely; the rest
@@ -302,7 +302,9 @@ double kvg_bound_probable(const struct kvg_bound *b, const struct kvg_bound_row 
     /* Alike for all keys. */
     const double linear =
         (row->a_common + b->v_noise + DIVISION_ROUNDINGS * KVG_U_F32 + tail->lambda * row->sum_noise) * o;
-    const double floor = b->out_floor + 2.0 * REFERENCE_REL * (e->partial + e->abs_pv / LANES);
+    /* The references' own sums, in blocks: (block sum of p|v|)^2 <= keys * block sum of p^2 v^2. */
+    const double block = fmin(e->abs_pv, sqrt(REFERENCE_BLOCK * e->sq_pv));
+    const double floor = b->out_floor + 2.0 * REFERENCE_REL * (e->partial + block);
     noise->shared = tail->lambda * sqrt(shared) + flips + linear;
     noise->own = tail->lambda * sqrt(own) + floor;
 
