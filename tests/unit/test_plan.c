@@ -460,7 +460,8 @@ static void our_suites_hold_what_they_promise(void **unused)
                     for (int64_t i = 0; i < plan.count; i++) {
                         const struct kvg_case *c = &plan.cases[i];
                         found += !strcmp(c->input, "smollm2") && (int)c->scheme == scheme &&
-                                 (int)c->calibration == calibration && c->phase == KVG_PHASE_DECODE &&
+                                 (int)c->calibration == calibration &&
+                                 (c->phase == KVG_PHASE_DECODE || c->phase == KVG_PHASE_APPEND) &&
                                  c->kv_cache_dtype == (kind == 2 ? KVG_CACHE_FP8_E5M2 : KVG_CACHE_FP8_E4M3) &&
                                  c->path == (kind == 1 ? KVG_PATH_FP8 : KVG_PATH_DEQUANT);
                     }
