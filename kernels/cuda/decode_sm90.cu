@@ -211,8 +211,13 @@ static int fill(const struct kvg_attention_args *a, const struct kvg_sm90_plan *
     x->stages = plan->stages;
     x->stage_bytes = (int)plan->stage_bytes;
     x->rectangular = plan->rectangular;
+    const int per_tile = plan->tile / plan->box_tokens;
+    x->per_tile_log2 = __builtin_ctz((unsigned)per_tile);
+    x->boxes_log2 = __builtin_ctz((unsigned)(per_tile * plan->splits_per_block));
+    x->block_log2 =
+        p->block_size & (p->block_size - 1) ? -1 : __builtin_ctzll((unsigned long long)p->block_size);
+    x->tiles_per_slab = (int)((plan->split_tokens + plan->tile - 1) / plan->tile);
     x->dynamic = plan->dynamic;
-    x->cluster = plan->cluster;
     return 0;
 }
 
@@ -259,7 +264,7 @@ extern "C" int kvg_sm90_attention(const struct kvg_attention_args *a, const stru
         e = kvg_sm90_launch_e4m3(&x, plan.segments, probe, plan.blocks, plan.smem_bytes, stream);
     else
         e = kvg_sm90_launch_e5m2(&x, plan.segments, probe, plan.blocks, plan.smem_bytes, stream);
-    if (e == cudaSuccess && !plan.direct && !plan.cluster && !probe)
+    if (e == cudaSuccess && !plan.direct && !probe)
         e = launch_merge(&x, p, plan.merge_lanes, fp8 ? 8 : p->kv_dtype == KVG_BF16 ? 0 : 14, stream);
     return e == cudaSuccess ? KVG_OK : KVG_EDEVICE;
 }

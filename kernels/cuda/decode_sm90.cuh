@@ -48,7 +48,9 @@ struct kvg_sm90_params {
     int32_t *prefix_out; /* block 0 leaves the prefix sums here for the merge */
     int heads, row_blocks, splits_per_block, columns, box_tokens, split_tokens, slab_tokens, slabs_per_seq,
         head_blocks;
-    int stages, stage_bytes, rectangular, dynamic, cluster, rounds, chunks_per_round;
+    int stages, stage_bytes, rectangular, dynamic, rounds, chunks_per_round;
+    int boxes_log2, per_tile_log2, block_log2,
+        tiles_per_slab; /* block_log2: -1 if block_size is no power of two */
     uint32_t round_start[KVG_SM90_MAX_ROUNDS],
         round_step[KVG_SM90_MAX_ROUNDS]; /* shares of all slabs, 2^-32 */
 };
@@ -108,7 +110,7 @@ KVG_DEV int kvg_chunk_begin(const kvg_sm90_params &p, int n, int j)
     const int r = j / p.chunks_per_round, i = j - r * p.chunks_per_round;
     if (r >= p.rounds)
         return n;
-    return (int)((uint64_t)n * (p.round_start[r] + (uint64_t)p.round_step[r] * i) >> 32);
+    return (int)min((uint64_t)n, (uint64_t)n * (p.round_start[r] + (uint64_t)p.round_step[r] * i) >> 32);
 }
 
 /* The chunk that slab x is in. */
@@ -132,14 +134,8 @@ struct kvg_sm90_walk {
     KVG_MEMBER void open(const kvg_sm90_params &p, const int32_t *prefix, int u)
     {
         const int n = prefix ? prefix[p.batch] : p.batch * p.slabs_per_seq;
-        if (p.cluster) {
-            const int c = u / KVG_SM90_CLUSTER;
-            head_block = c % p.head_blocks;
-            chunk = c / p.head_blocks * KVG_SM90_CLUSTER + u % KVG_SM90_CLUSTER;
-        } else {
-            head_block = u % p.head_blocks;
-            chunk = u / p.head_blocks;
-        }
+        head_block = u % p.head_blocks;
+        chunk = u / p.head_blocks;
         pos = kvg_chunk_begin(p, n, chunk);
         end = kvg_chunk_begin(p, n, chunk + 1);
         if (prefix) {
@@ -172,7 +168,7 @@ struct kvg_sm90_walk {
         x.b = b;
         x.head_block = head_block;
         x.slot = chunk + b;
-        x.whole = p.cluster || (pos == from && stop == to);
+        x.whole = pos == from && stop == to;
         x.len = p.seq_lens[b];
         x.q_len = p.cu_q_lens[b + 1] - p.cu_q_lens[b];
         const int skip = kvg_first_slab(p, x.len, x.q_len);
@@ -252,37 +248,41 @@ KVG_DEV void kvg_read_segment(const kvg_sm90_params &p, const kvg_sm90_segment &
                               uint32_t stages, kvg_sm90_ring &ring, uint64_t policy)
 {
     const int lane = threadIdx.x & 31;
-    const int per_tile = TILE / p.box_tokens;
-    const int boxes = p.splits_per_block * per_tile;
-    const int steps_a_load = 32 / boxes;
-    const int box = lane % boxes, ahead = lane / boxes;
-    const int split = box / per_tile, part = box % per_tile;
+    const int steps_a_load = 32 >> p.boxes_log2;
+    const int box = lane & ((1 << p.boxes_log2) - 1), ahead = lane >> p.boxes_log2;
+    const int split = box >> p.per_tile_log2, part = box & ((1 << p.per_tile_log2) - 1);
     const uint32_t box_bytes = (uint32_t)(NSEG * p.heads * p.box_tokens * KVG_SM90_SEGMENT);
     const uint32_t seg_bytes = (uint32_t)(p.heads * p.box_tokens * KVG_SM90_SEGMENT);
-    const int tiles_per_slab = (p.split_tokens + TILE - 1) / TILE, all_steps = (x.s1 - x.s0) * tiles_per_slab;
+    const int tiles_per_slab = p.tiles_per_slab;
     const int32_t *table = p.block_table + x.b * p.block_table_stride;
 
     struct page {
-        int index, slot, token, split_end;
+        int index, slot, token;
+        bool real;
     };
-    const auto lookup = [&](int step) {
-        const int slab = step / tiles_per_slab, j = step - slab * tiles_per_slab;
-        const int start = (x.s0 + slab) * p.slab_tokens + split * p.split_tokens;
+    /* This lane's place: tile j of slab s0 + slab. It moves on by steps_a_load tiles a lookup. */
+    int slab = x.s0, j = ahead;
+    const auto lookup = [&]() {
+        while (j >= tiles_per_slab) {
+            j -= tiles_per_slab;
+            slab++;
+        }
+        const int in_split = j * TILE + part * p.box_tokens;
         page g;
-        g.token = start + j * TILE + part * p.box_tokens;
-        g.split_end = start + p.split_tokens;
-        g.slot = g.token % p.block_size;
-        g.index = ahead < steps_a_load && step < all_steps && g.token < p.max_seq_len && g.token < g.split_end
-                      ? table[g.token / p.block_size]
-                      : -1;
+        g.token = slab * p.slab_tokens + split * p.split_tokens + in_split;
+        const int at = p.block_log2 >= 0 ? g.token >> p.block_log2 : g.token / p.block_size;
+        g.slot = g.token - at * p.block_size;
+        g.real = ahead < steps_a_load && slab < x.s1 && in_split < p.split_tokens;
+        g.index = g.real && g.token < p.max_seq_len ? table[at] : 0;
+        j += steps_a_load;
         return g;
     };
-    page now = lookup(ahead);
+    page now = lookup();
     int begin, end;
     kvg_step_range(p, x, TILE, tiles_per_slab, begin, end);
     for (int base = 0; base < end; base += steps_a_load) {
-        const page next = lookup(base + steps_a_load + ahead);
-        const bool wanted = now.index >= 0 && now.token < x.len && now.token + p.box_tokens > x.first;
+        const page next = lookup();
+        const bool wanted = now.real && now.token < x.len && now.token + p.box_tokens > x.first;
         for (int s = 0; s < steps_a_load && base + s < end; s++) {
             if (base + s < begin)
                 continue;
@@ -578,6 +578,13 @@ template <int KV, int FP8, int NSEG, int SUB> struct kvg_sm90_warp {
 #pragma unroll
         for (int c = 0; c < 2; c++) {
             scale[c] = s * __shfl_sync(~0u, fit, (2 * t + c) * 4);
+        }
+    }
+
+    KVG_MEMBER void clear()
+    {
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
             m[c] = -INFINITY;
             l[c] = 0.f;
         }

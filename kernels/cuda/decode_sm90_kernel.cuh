@@ -117,58 +117,6 @@ KVG_DEV void kvg_put_scratch(const kvg_sm90_params &p, const W &w, float *scratc
     }
 }
 
-/* Add up the splits of all blocks of a cluster through distributed shared memory and write the output. Each
- * block takes an eighth of the output; 16 lanes share the partial results of four dims. */
-template <typename W, int NSEG>
-KVG_DEV void kvg_finish_cluster(const kvg_sm90_params &p, const kvg_sm90_segment &x, const W &w,
-                                float *scratch, int split, int head_row)
-{
-    const int columns = p.heads * p.row_blocks * p.columns, per_row = p.head_dim / 4;
-    float2 *stats = (float2 *)(scratch + KVG_SM90_WARPS * p.columns * p.head_dim);
-    const int rank = (int)kvg_cluster_rank(), tasks = columns * per_row,
-              parts = KVG_SM90_CLUSTER * p.splits_per_block;
-    const int begin = tasks * rank / KVG_SM90_CLUSTER, end = tasks * (rank + 1) / KVG_SM90_CLUSTER;
-    const int part0 = threadIdx.x % 16;
-    kvg_put_scratch<W, NSEG>(p, w, scratch, stats, split, head_row);
-    kvg_cluster_sync();
-    for (int base = begin; base < end; base += 2 * KVG_SM90_WARPS) {
-        const int task = min(base + (int)threadIdx.x / 16, end - 1);
-        const int r = task / per_row, dim = task % per_row * 4;
-        float m = -INFINITY, l = 0.f;
-        float4 o = make_float4(0.f, 0.f, 0.f, 0.f);
-        const auto join = [&](float m2, float l2, float4 o2) {
-            const float top = fmaxf(m, m2);
-            const float a = m == -INFINITY ? 0.f : kvg_exp2(m - top);
-            const float c = m2 == -INFINITY ? 0.f : kvg_exp2(m2 - top);
-            m = top;
-            l = l != l ? l : l2 != l2 ? l2 : l * a + l2 * c;
-            o.x = o.x * a + o2.x * c, o.y = o.y * a + o2.y * c, o.z = o.z * a + o2.z * c,
-            o.w = o.w * a + o2.w * c;
-        };
-#pragma unroll 4
-        for (int part = part0; part < parts; part += 16) {
-            const uint32_t from = part / p.splits_per_block;
-            const int at = part % p.splits_per_block * columns + r;
-            const float2 st = kvg_remote_float2(kvg_remote(kvg_smem(stats + at), from));
-            join(st.x, st.y, kvg_remote_float4(kvg_remote(kvg_smem(scratch + at * p.head_dim + dim), from)));
-        }
-#pragma unroll
-        for (int d = 1; d < 16; d *= 2) {
-            const float m2 = __shfl_xor_sync(~0u, m, d), l2 = __shfl_xor_sync(~0u, l, d);
-            const float4 o2 = make_float4(__shfl_xor_sync(~0u, o.x, d), __shfl_xor_sync(~0u, o.y, d),
-                                          __shfl_xor_sync(~0u, o.z, d), __shfl_xor_sync(~0u, o.w, d));
-            join(m2, l2, o2);
-        }
-        const int hr = r / p.columns, row = hr % p.row_blocks * 8 + r % p.columns;
-        if (part0 == 0 && base + (int)threadIdx.x / 16 < end && row < p.group * x.q_len) {
-            const kvg_sm90_sink sink = kvg_open_sink(p, x, x.head_block * p.heads + hr / p.row_blocks, row, m,
-                                                     l, W::T::offset, dim == 0);
-            kvg_store_quad(sink, dim, o);
-        }
-    }
-    kvg_cluster_sync(); /* nobody leaves while others read its shared memory */
-}
-
 /* Add up the splits of a block through shared memory. */
 template <typename W, int NSEG>
 KVG_DEV void kvg_finish_splits(const kvg_sm90_params &p, const kvg_sm90_segment &x, const W &w,
@@ -183,22 +131,29 @@ KVG_DEV void kvg_finish_splits(const kvg_sm90_params &p, const kvg_sm90_segment 
     for (int i = threadIdx.x; i < lanes_wide * p.columns * per_row; i += 32 * KVG_SM90_WARPS) {
         const int r = i / per_row, dim = i % per_row * 4;
         const int hr = r / p.columns, row = hr % p.row_blocks * 8 + r % p.columns;
+        /* All loads at once; places beyond the last split repeat it with weight 0. */
+        float2 st[KVG_SM90_WARPS];
+        float4 v[KVG_SM90_WARPS];
+#pragma unroll
+        for (int s = 0; s < KVG_SM90_WARPS; s++) {
+            const int at = min(s, p.splits_per_block - 1) * lanes_wide * p.columns + r;
+            st[s] = stats[at];
+            v[s] = *(const float4 *)(scratch + at * pitch + dim);
+        }
+        float m = -INFINITY, l = 0.f;
+#pragma unroll
+        for (int s = 0; s < KVG_SM90_WARPS; s++)
+            m = fmaxf(m, st[s].x);
+        float4 sum = make_float4(0.f, 0.f, 0.f, 0.f);
+#pragma unroll
+        for (int s = 0; s < KVG_SM90_WARPS; s++) {
+            const bool live = s < p.splits_per_block && st[s].y != 0.f; /* 0: nothing visible; NaN goes on */
+            const float f = live ? kvg_exp2(st[s].x - m) : 0.f;
+            l += live ? f * st[s].y : 0.f;
+            sum.x += f * v[s].x, sum.y += f * v[s].y, sum.z += f * v[s].z, sum.w += f * v[s].w;
+        }
         if (row >= p.group * x.q_len)
             continue;
-        float m = -INFINITY, l = 0.f;
-        for (int s = 0; s < p.splits_per_block; s++)
-            m = fmaxf(m, stats[s * lanes_wide * p.columns + r].x);
-        float4 sum = make_float4(0.f, 0.f, 0.f, 0.f);
-        for (int s = 0; s < p.splits_per_block; s++) {
-            const int at = s * lanes_wide * p.columns + r;
-            const float2 st = stats[at];
-            if (st.y == 0.f) /* nothing visible; NaN goes on */
-                continue;
-            const float f = kvg_exp2(st.x - m);
-            const float4 v = *(const float4 *)(scratch + at * pitch + dim);
-            l += f * st.y;
-            sum.x += f * v.x, sum.y += f * v.y, sum.z += f * v.z, sum.w += f * v.w;
-        }
         const kvg_sm90_sink sink = kvg_open_sink(p, x, x.head_block * p.heads + hr / p.row_blocks, row, m, l,
                                                  W::T::offset, dim == 0);
         kvg_store_quad(sink, dim, sum);
@@ -232,11 +187,13 @@ KVG_DEV void kvg_arithmetic_warp(const kvg_sm90_params &p, kvg_sm90_shared &sh, 
     const uint32_t v_even = 2 * t * KVG_SM90_SEGMENT + (g ^ (2 * t)) * 16;
     const uint32_t v_odd = (2 * t + 1) * KVG_SM90_SEGMENT + (g ^ (2 * t + 1)) * 16;
 
-    const int tiles_per_slab = (p.split_tokens + W::tile - 1) / W::tile;
+    const int tiles_per_slab = p.tiles_per_slab;
     W w;
     kvg_sm90_ring ring = {0, 0};
     int slot = 0;
     uint32_t slot_phase = 0;
+    kvg_sm90_walk walk;
+    kvg_sm90_segment x;
     while (true) {
         kvg_bar_wait(kvg_smem(&sh.unit_full[slot]), slot_phase);
         const int u = sh.unit[slot];
@@ -249,12 +206,11 @@ KVG_DEV void kvg_arithmetic_warp(const kvg_sm90_params &p, kvg_sm90_shared &sh, 
         }
         if (u < 0)
             return;
-        kvg_sm90_walk walk;
-        kvg_sm90_segment x;
         walk.open(p, prefix, u);
         while (walk.next(p, prefix, x)) {
             const int kv_head = x.head_block * p.heads + local_head;
             w.load_q(p, x, kv_head, row0);
+            w.clear();
             const int open = p.causal ? x.len - x.q_len + 1 : x.len; /* keys below are seen by all rows */
             const int shut = p.window > 0 ? x.len - p.window : 0;    /* keys below are not */
             int step, end;
@@ -339,16 +295,16 @@ KVG_DEV void kvg_arithmetic_warp(const kvg_sm90_params &p, kvg_sm90_shared &sh, 
                 ring.next(p.stages);
             }
             if constexpr (!PROBE) {
+                {
 #pragma unroll
-                for (int c = 0; c < 2; c++)
-                    for (int d = 4; d < 32; d *= 2)
-                        w.l[c] += __shfl_xor_sync(~0u, w.l[c], d);
-                if (p.cluster)
-                    kvg_finish_cluster<W, NSEG>(p, x, w, scratch, split, head_row);
-                else if (p.splits_per_block > 1)
-                    kvg_finish_splits<W, NSEG>(p, x, w, scratch, split, head_row);
-                else
-                    kvg_finish_single<W, NSEG>(p, x, w, kv_head, row0);
+                    for (int c = 0; c < 2; c++)
+                        for (int d = 4; d < 32; d *= 2)
+                            w.l[c] += __shfl_xor_sync(~0u, w.l[c], d);
+                    if (p.splits_per_block > 1)
+                        kvg_finish_splits<W, NSEG>(p, x, w, scratch, split, head_row);
+                    else
+                        kvg_finish_single<W, NSEG>(p, x, w, kv_head, row0);
+                }
             }
         }
     }
@@ -434,12 +390,7 @@ static cudaError_t kvg_sm90_launch_one(const kvg_sm90_params &p, int64_t blocks,
     config.dynamicSmemBytes = (size_t)smem;
     config.stream = stream;
     config.attrs = &attribute;
-    if (p.cluster) {
-        attribute.id = cudaLaunchAttributeClusterDimension;
-        attribute.val.clusterDim.x = KVG_SM90_CLUSTER;
-        attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-        config.numAttrs = 1;
-    } else if (p.dynamic) {
+    if (p.dynamic) {
         kvg_zero_counter<<<1, 1, 0, stream>>>(p.counter);
         attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
         attribute.val.programmaticStreamSerializationAllowed = 1;
@@ -474,6 +425,8 @@ static __global__ void __launch_bounds__(KVG_MERGE_THREADS, 5)
         j0 = kvg_chunk_of(p, all, from), j1 = kvg_chunk_of(p, all, to - 1);
     }
     const float v_scale = p.v_scale && real ? p.v_scale[head / p.group * p.scale_stride] : 1.f;
+    float m = -INFINITY, l = 0.f;
+    float4 o = make_float4(0.f, 0.f, 0.f, 0.f);
     kvg_wait_for_primary();
     if (!p.rectangular && real) {
         from = p.prefix_out[b], to = p.prefix_out[b + 1], all = p.prefix_out[p.batch];
@@ -481,8 +434,6 @@ static __global__ void __launch_bounds__(KVG_MERGE_THREADS, 5)
             j0 = kvg_chunk_of(p, all, from), j1 = kvg_chunk_of(p, all, to - 1);
     }
     const bool split = row && j1 > j0, empty = row && from == to;
-    float m = -INFINITY, l = 0.f;
-    float4 o = make_float4(0.f, 0.f, 0.f, 0.f);
     if (split) {
         const int64_t pitch = (int64_t)p.max_q_len * p.q_heads, at0 = kvg_partial_row(p, b, qi, head);
 #pragma unroll 4
@@ -494,8 +445,8 @@ static __global__ void __launch_bounds__(KVG_MERGE_THREADS, 5)
             const float4 v =
                 *(const float4 *)(p.part_out + at * p.head_dim + slice * KVG_MERGE_DIMS + vec * 4);
             const float top = fmaxf(m, st.x);
-            const float keep = m == -INFINITY ? 0.f : kvg_exp2(m - top),
-                        add = st.x == -INFINITY ? 0.f : kvg_exp2(st.x - top);
+            const float keep = m == -INFINITY ? 0.f : kvg_exp2(m - top);
+            const float add = st.x == -INFINITY ? 0.f : kvg_exp2(st.x - top);
             m = top;
             l = l * keep + st.y * add;
             o.x = o.x * keep + v.x * add, o.y = o.y * keep + v.y * add;

@@ -8,6 +8,7 @@
  */
 #include "plan.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -56,24 +57,37 @@ static int64_t visible_span(const struct kvg_problem *p, int64_t n)
     return p->window > 0 ? min64(n, p->window + p->max_q_len - 1) : n;
 }
 
+/* Keys a block would get to read if each took 8 heads: the measure of how much work there is. */
+static int64_t block_load(const struct kvg_problem *p, int multiprocessors)
+{
+    const int64_t span = visible_span(p, ceil_div(p->total_kv, p->batch));
+    return p->batch * span * p->kv_heads / KVG_SM90_WARPS / multiprocessors;
+}
+
+/* Loads up to which one head a block, one round of chunks win; measured on an H200. */
+enum { KVG_ONE_HEAD_LOAD = 3000, KVG_ONE_ROUND_LOAD = 4096 };
+
+/* Little work: one head and many splits a block, added up before they leave it, so that partial results stay
+ * few. More: whole pages. Several rounds: two splits side by side halve the partial results. */
 static int choose_heads(const struct kvg_problem *p, int most, int multiprocessors)
 {
-    const int64_t span = visible_span(p, p->total_kv / p->batch) * p->batch;
-    int h = most;
-    /* Tokens a block would get, all heads of it. Below 256, halve the heads and double the tokens. */
-    while (h > 1 && span * (p->kv_heads / h) / multiprocessors < 256)
+    const int64_t load = block_load(p, multiprocessors);
+    int h = load < KVG_ONE_HEAD_LOAD ? 1 : load > KVG_ONE_ROUND_LOAD ? KVG_SM90_WARPS / 2 : KVG_SM90_WARPS;
+    while (h > most)
         h /= 2;
     return h;
 }
 
-/* Heads a block takes when the blocks of a sequence form a cluster: the fewest that leave no cluster waiting.
- * 0: clusters do not fit. */
-static int cluster_heads(const struct kvg_problem *p, int most, int row_blocks, int multiprocessors)
+/* Chunks of a round: one for each block, if the head blocks come out even. In a single round they should also
+ * end where sequences end, as long as that leaves at most one block in 16 idle. */
+static int64_t choose_chunks(const struct kvg_problem *p, const struct kvg_sm90_plan *plan,
+                             int multiprocessors, int rounds)
 {
-    for (int h = 1; h <= most && h * row_blocks < KVG_SM90_WARPS; h *= 2)
-        if (p->batch * (p->kv_heads / h) * KVG_SM90_CLUSTER <= multiprocessors)
-            return h;
-    return 0;
+    const int64_t each = multiprocessors / plan->head_blocks;
+    if (each * plan->head_blocks * 10 < multiprocessors * (int64_t)9)
+        return ceil_div(4 * (int64_t)multiprocessors, plan->head_blocks); /* uneven: more, smaller chunks */
+    const int64_t even = each / p->batch * p->batch;
+    return rounds == 1 && even * 16 >= each * 15 ? even : each;
 }
 
 /* Most keys a block would take if the list were cut into equal parts. */
@@ -89,12 +103,8 @@ static int64_t largest_load(const struct kvg_problem *p, const struct kvg_sm90_p
 static int64_t choose_split(const struct kvg_problem *p, const struct kvg_sm90_plan *plan)
 {
     if (plan->rounds > 1)
-        return plan->splits_per_block > 2 ? 128 : 256;
+        return 128;
     const int64_t span = visible_span(p, ceil_div(p->total_kv, p->batch));
-    if (plan->cluster) {
-        const int64_t whole = ceil_div(span, KVG_SM90_CLUSTER * plan->splits_per_block);
-        return round_up(ceil_div(whole, ceil_div(whole, 1024)), 16);
-    }
     int64_t best = 0, best_load = INT64_MAX;
     for (int64_t waves = 1; waves <= 16; waves++) {
         const int64_t slabs = plan->chunks_per_round * waves / p->batch; /* per sequence */
@@ -111,23 +121,30 @@ static int64_t choose_split(const struct kvg_problem *p, const struct kvg_sm90_p
     return best ? best : round_up(ceil_div(span > 0 ? span : 1, plan->splits_per_block), 16);
 }
 
-/* A round takes `ratio` percent of what is left; the last takes the rest. */
-static void cut_rounds(struct kvg_sm90_plan *plan, int64_t tokens_per_block, int most, int ratio)
+/* Round up: with floor, share * list would fall just short of the whole numbers it is meant to hit. */
+static uint32_t share_up(double x)
 {
+    const double y = ceil(x * 4294967296.0);
+    return y >= 4294967295.0 ? UINT32_MAX : (uint32_t)y;
+}
+
+/* A round takes `ratio` percent of what is left; the last takes the rest. `least`: keys of a block's last
+ * chunk. */
+static void cut_rounds(struct kvg_sm90_plan *plan, int64_t tokens_per_block, int64_t least, int most,
+                       int ratio)
+{
+    const double chunks = (double)plan->chunks_per_round;
     double left = 1, start = 0;
-    const int64_t least =
-        320 * KVG_SM90_WARPS / plan->heads / plan->row_blocks; /* tokens of a block's last chunk */
     int r = 0;
-    for (; r < most - 1 && left * ratio / 100 * (double)tokens_per_block > least; r++) {
+    for (; r < most - 1 && left * ratio / 100 * (double)tokens_per_block > (double)least; r++) {
         const double share = left * ratio / 100;
-        plan->round_start[r] = (uint32_t)(start * 4294967296.0);
-        plan->round_step[r] = (uint32_t)(share / (double)plan->chunks_per_round * 4294967296.0);
+        plan->round_start[r] = share_up(start);
+        plan->round_step[r] = share_up(share / chunks);
         start += share;
         left -= share;
     }
-    plan->round_start[r] = (uint32_t)(start * 4294967296.0);
-    const double step = left / (double)plan->chunks_per_round * 4294967296.0;
-    plan->round_step[r] = step > 4294967295.0 ? UINT32_MAX : (uint32_t)step;
+    plan->round_start[r] = share_up(start);
+    plan->round_step[r] = share_up(left / chunks);
     plan->rounds = r + 1;
 }
 
@@ -154,13 +171,7 @@ int kvg_sm90_make_plan(const struct kvg_problem *p, const struct kvg_sm90_tuning
 
     const int most = most_heads(p, plan->row_blocks);
     const int uniform = p->total_kv == p->batch * p->max_seq_len && !p->window;
-    const int in_cluster = uniform ? cluster_heads(p, most, plan->row_blocks, multiprocessors) : 0;
-    const int forced = tuning && (tuning->heads || tuning->split_tokens || tuning->rounds);
-    const int wish = tuning && tuning->cluster ? tuning->cluster == 1 : !forced && p->max_seq_len <= 16384;
-    plan->cluster = in_cluster && p->max_seq_len >= 1024 && wish;
-    plan->heads = plan->cluster             ? in_cluster
-                  : tuning && tuning->heads ? tuning->heads
-                                            : choose_heads(p, most, multiprocessors);
+    plan->heads = tuning && tuning->heads ? tuning->heads : choose_heads(p, most, multiprocessors);
     if (plan->heads > most || most % plan->heads) {
         snprintf(why, size, "heads=%d does not divide %d", plan->heads, most);
         return -1;
@@ -170,18 +181,13 @@ int kvg_sm90_make_plan(const struct kvg_problem *p, const struct kvg_sm90_tuning
 
     const int64_t span = visible_span(p, ceil_div(p->total_kv, p->batch));
     const int64_t tokens_per_block = p->batch * span * plan->head_blocks / multiprocessors;
-    plan->chunks_per_round = multiprocessors / plan->head_blocks;
-    if (plan->chunks_per_round * plan->head_blocks * 10 <
-        multiprocessors * (int64_t)9) /* would leave blocks idle */
-        plan->chunks_per_round = ceil_div(4 * (int64_t)multiprocessors, plan->head_blocks);
-    if (plan->cluster)
-        plan->chunks_per_round = KVG_SM90_CLUSTER * p->batch;
-    const int spread = plan->chunks_per_round * plan->head_blocks > multiprocessors;
-    const int most_rounds = plan->cluster                        ? 1
-                            : tuning && tuning->rounds           ? tuning->rounds
-                            : tokens_per_block > 4096 && !spread ? 8
-                                                                 : 1;
-    cut_rounds(plan, tokens_per_block, most_rounds, tuning && tuning->ratio ? tuning->ratio : 50);
+    const int rounds = tuning && tuning->rounds                              ? tuning->rounds
+                       : block_load(p, multiprocessors) > KVG_ONE_ROUND_LOAD ? 3
+                                                                             : 1;
+    plan->chunks_per_round = choose_chunks(p, plan, multiprocessors, rounds);
+    const int most_rounds = plan->chunks_per_round * plan->head_blocks > multiprocessors ? 1 : rounds;
+    const int64_t least = 320 * KVG_SM90_WARPS / (plan->heads * plan->row_blocks);
+    cut_rounds(plan, tokens_per_block, least, most_rounds, tuning && tuning->ratio ? tuning->ratio : 60);
     plan->split_tokens = tuning && tuning->split_tokens ? tuning->split_tokens : choose_split(p, plan);
     plan->box_tokens = (int)gcd64(gcd64(p->block_size, plan->split_tokens), plan->tile);
     if (plan->box_tokens < 8) {
@@ -197,11 +203,6 @@ int kvg_sm90_make_plan(const struct kvg_problem *p, const struct kvg_sm90_tuning
         plan->slabs_per_seq = 1;
     plan->direct = plan->slabs_per_seq == 1;
     plan->rectangular = plan->direct || p->batch > KVG_SM90_MAX_BATCH_IN_SMEM || uniform;
-    if (plan->slabs_per_seq < KVG_SM90_CLUSTER && plan->cluster) {
-        snprintf(why, size, "%lld slabs cannot feed a cluster of %d", (long long)plan->slabs_per_seq,
-                 KVG_SM90_CLUSTER);
-        return -1;
-    }
     const int64_t slabs = p->batch * plan->slabs_per_seq,
                   items = plan->rounds * plan->chunks_per_round * plan->head_blocks;
     if (slabs > INT32_MAX || items > INT32_MAX / 2) {
@@ -209,7 +210,7 @@ int kvg_sm90_make_plan(const struct kvg_problem *p, const struct kvg_sm90_tuning
                  (long long)slabs, (long long)items);
         return -1;
     }
-    plan->blocks = plan->cluster ? items : min64(items, multiprocessors);
+    plan->blocks = min64(items, multiprocessors);
     plan->dynamic = tuning && tuning->dynamic ? tuning->dynamic == 1 : items > plan->blocks;
 
     plan->stage_bytes =
@@ -222,8 +223,10 @@ int kvg_sm90_make_plan(const struct kvg_problem *p, const struct kvg_sm90_tuning
     int64_t stages = (smem_limit - fixed) / plan->stage_bytes;
     if (stages > MAX_STAGES)
         stages = MAX_STAGES;
-    if (tuning && tuning->stages && tuning->stages < stages)
-        stages = tuning->stages;
+    /* One long chunk a block: fewer bytes in flight share the memory more evenly between the blocks. */
+    const int64_t calm = tuning && tuning->stages ? tuning->stages : plan->rounds == 1 ? 4 : MAX_STAGES;
+    if (calm < stages)
+        stages = calm;
     if (stages < 2) {
         snprintf(why, size, "head_dim %lld needs %lld bytes of shared memory a stage", (long long)p->head_dim,
                  (long long)plan->stage_bytes);

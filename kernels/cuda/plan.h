@@ -24,8 +24,7 @@ enum {
     KVG_SM90_WARPS = 8,
     KVG_SM90_SEGMENT = 128,
     KVG_SM90_MAX_BATCH_IN_SMEM = 1024,
-    KVG_SM90_MAX_ROUNDS = 10,
-    KVG_SM90_CLUSTER = 8
+    KVG_SM90_MAX_ROUNDS = 10
 };
 
 struct kvg_sm90_plan {
@@ -52,10 +51,8 @@ struct kvg_sm90_plan {
     int64_t blocks;  /* grid */
     int rectangular; /* 1: every sequence counts slabs_per_seq slabs; 0: its real number, by a prefix sum */
     int dynamic;     /* 1: items are handed out by a counter */
-    int cluster; /* 1: the KVG_SM90_CLUSTER blocks that share a sequence and its heads form a cluster and add
-                    up their results through distributed shared memory: no partial results, no merge */
-    int direct;  /* 1: one slab covers a sequence: no merge */
-    int merge_lanes;      /* threads that add up one query row's slice of 32 dims */
+    int direct;      /* 1: one slab covers a sequence: no merge */
+    int merge_lanes; /* threads that add up one query row's slice of 32 dims */
     int64_t partial_rows; /* rows of the partial results in the workspace */
     int64_t workspace_bytes;
 };
@@ -66,7 +63,6 @@ struct kvg_sm90_tuning {
     int64_t split_tokens;
     int dynamic; /* 1 = yes, 2 = no */
     int stages;
-    int cluster; /* 1 = yes, 2 = no */
     int rounds;
     int ratio;     /* percent of what is left that a round takes */
     int promotion; /* bytes a miss brings into the L2: 128 or 256 */

@@ -82,40 +82,6 @@ KVG_DEV void kvg_tma_box(uint32_t dst, const CUtensorMap *map, uint32_t bar, int
                  : "memory");
 }
 
-/* ---- clusters */
-KVG_DEV uint32_t kvg_cluster_rank()
-{
-    uint32_t r;
-    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
-    return r;
-}
-/* All threads of the cluster that have not exited; orders shared memory across it. */
-KVG_DEV void kvg_cluster_sync()
-{
-    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
-                     : "memory");
-}
-KVG_DEV uint32_t kvg_remote(uint32_t addr, uint32_t rank)
-{
-    uint32_t r;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(addr), "r"(rank));
-    return r;
-}
-KVG_DEV float2 kvg_remote_float2(uint32_t a)
-{
-    float2 v;
-    asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(a));
-    return v;
-}
-KVG_DEV float4 kvg_remote_float4(uint32_t a)
-{
-    float4 v;
-    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-                 : "r"(a));
-    return v;
-}
-
 /* ---- programmatic dependent launch */
 KVG_DEV void kvg_launch_dependents()
 {

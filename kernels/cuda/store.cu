@@ -75,11 +75,7 @@ template <int DST> KVG_DEV uint32_t quantize4(const float *x, float scale, float
     return lo | hi << 16;
 }
 
-#ifndef SA
-#define SA 4
-#define SC 16
-#endif
-enum { KVG_STORE_THREADS = 256, KVG_STORE_AHEAD = SA };
+enum { KVG_STORE_THREADS = 256, KVG_STORE_AHEAD = 2 };
 
 /* A thread keeps its place in the token (K or V, head, 16 bytes) and goes from token to token, 4 at a time.
  */
@@ -117,15 +113,15 @@ __global__ void __launch_bounds__(KVG_STORE_THREADS) kvg_store_kernel(const __gr
             const int64_t block = (int64_t)__umul64hi((uint64_t)slot[i], p.reciprocal);
             uint8_t *to = dst + block * p.dst_block[kv] + (slot[i] - block * p.block_size) * p.dst_slot[kv];
             if (DST == KVG_BF16) {
-                *(uint4 *)to = v[i];
+                __stcs((uint4 *)to, v[i]);
             } else {
                 float x[source<SRC>::n];
                 widen<SRC>(v[i], x);
                 if (SRC == KVG_F32)
-                    *(uint32_t *)to = quantize4<DST>(x, scale, r, plain);
+                    __stcs((uint32_t *)to, quantize4<DST>(x, scale, r, plain));
                 else
-                    *(uint2 *)to = make_uint2(quantize4<DST>(x, scale, r, plain),
-                                              quantize4<DST>(x + source<SRC>::n - 4, scale, r, plain));
+                    __stcs((uint2 *)to, make_uint2(quantize4<DST>(x, scale, r, plain),
+                                                   quantize4<DST>(x + source<SRC>::n - 4, scale, r, plain)));
             }
         }
     }
@@ -192,14 +188,16 @@ static int supports(const struct kvg_problem *p, char *why, size_t size)
     return 1;
 }
 
-/* Blocks for `want` passes, `across` blocks side by side: 16 a multiprocessor at most. */
-static unsigned grid_for(int64_t want, int64_t across)
+/* Blocks for `want` passes, `across` blocks side by side: blocks_each a
+ * multiprocessor at most. Many short-lived blocks beat few long-lived ones here: 128 each, 87 to 92 % of the
+ * copy roof, against 80 to 86 % with 16. */
+static unsigned grid_for(int64_t want, int64_t across, int blocks_each)
 {
     struct kvg_cuda_device d;
     char why[160];
     if (kvg_cuda_device_here(&d, why, sizeof why))
         return 1;
-    const int64_t most = (int64_t)d.multiprocessors * SC / across + 1;
+    const int64_t most = (int64_t)d.multiprocessors * blocks_each / across + 1;
     return (unsigned)(want < 1 ? 1 : want < most ? want : most);
 }
 
@@ -242,7 +240,7 @@ static int store(const struct kvg_store_args *a)
         return KVG_OK;
     const int64_t across = (x.per_token + KVG_STORE_THREADS - 1) / KVG_STORE_THREADS;
     const int64_t pass = (int64_t)x.tokens_a_pass * KVG_STORE_AHEAD;
-    const dim3 grid(grid_for((a->tokens + pass - 1) / pass, across), (unsigned)across);
+    const dim3 grid(grid_for((a->tokens + pass - 1) / pass, across, 128), (unsigned)across);
     cudaStream_t stream = (cudaStream_t)a->stream;
 #define KVG_STORE_CASE(SRC, DST)                                                                             \
     if (p->q_dtype == SRC && p->kv_dtype == DST)                                                             \
@@ -283,7 +281,7 @@ static int quantize_q(const struct kvg_quantize_q_args *a)
     x.chunks = (int)(p->head_dim / 8);
     x.q_heads = (int)p->q_heads;
     x.group = (int)(p->q_heads / p->kv_heads);
-    kvg_quantize_q_kernel<<<grid_for((p->total_q * p->q_heads * x.chunks + 255) / 256, 1), 256, 0,
+    kvg_quantize_q_kernel<<<grid_for((p->total_q * p->q_heads * x.chunks + 255) / 256, 1, 16), 256, 0,
                             (cudaStream_t)a->stream>>>(x);
     return cudaGetLastError() == cudaSuccess ? KVG_OK : KVG_EDEVICE;
 }

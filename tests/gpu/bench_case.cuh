@@ -19,30 +19,33 @@
 #include <cuda_runtime.h>
 #include <vector>
 
-#define CU(x)                                                                                                          \
-    do {                                                                                                               \
-        const cudaError_t e_ = (x);                                                                                    \
-        if (e_ != cudaSuccess) {                                                                                       \
-            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #x, cudaGetErrorString(e_));                        \
-            exit(3);                                                                                                   \
-        }                                                                                                              \
+#define CU(x)                                                                                                \
+    do {                                                                                                     \
+        const cudaError_t e_ = (x);                                                                          \
+        if (e_ != cudaSuccess) {                                                                             \
+            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #x, cudaGetErrorString(e_));              \
+            exit(3);                                                                                         \
+        }                                                                                                    \
     } while (0)
-#define KVG(x)                                                                                                         \
-    do {                                                                                                               \
-        const int r_ = (x);                                                                                            \
-        if (r_) {                                                                                                      \
-            fprintf(stderr, "%s:%d: %s returned %d (%s)\n", __FILE__, __LINE__, #x, r_,                                \
-                    cudaGetErrorString(cudaGetLastError()));                                                           \
-            exit(3);                                                                                                   \
-        }                                                                                                              \
+#define KVG(x)                                                                                               \
+    do {                                                                                                     \
+        const int r_ = (x);                                                                                  \
+        if (r_) {                                                                                            \
+            fprintf(stderr, "%s:%d: %s returned %d (%s)\n", __FILE__, __LINE__, #x, r_,                      \
+                    cudaGetErrorString(cudaGetLastError()));                                                 \
+            exit(3);                                                                                         \
+        }                                                                                                    \
     } while (0)
 
-static __host__ __device__ inline uint32_t mix32(uint64_t x) {
+static __host__ __device__ inline uint32_t mix32(uint64_t x)
+{
     x ^= x >> 33, x *= 0xff51afd7ed558ccdull, x ^= x >> 33, x *= 0xc4ceb9fe1a85ec53ull, x ^= x >> 33;
     return (uint32_t)(x >> 16);
 }
-static __device__ inline float normal(uint64_t i, uint64_t seed) {
-    const float u = (mix32(i * 2 + (seed << 40)) + 0.5f) * 0x1p-32f, v = mix32(i * 2 + 1 + (seed << 40)) * 0x1p-32f;
+static __device__ inline float normal(uint64_t i, uint64_t seed)
+{
+    const float u = (mix32(i * 2 + (seed << 40)) + 0.5f) * 0x1p-32f,
+                v = mix32(i * 2 + 1 + (seed << 40)) * 0x1p-32f;
     return sqrtf(-2.f * __logf(u)) * __cosf(6.2831853f * v);
 }
 
@@ -56,12 +59,15 @@ struct spec {
     int causal;
 };
 
-static __global__ void fill_pages(uint8_t *data, int dtype, kvg_pages pages, const int32_t *table, int64_t table_stride,
-                                  const int32_t *lens, int64_t block_size, int heads, int dim, const float *scale,
-                                  int64_t scale_stride, int nonneg, uint64_t seed) {
+static __global__ void fill_pages(uint8_t *data, int dtype, kvg_pages pages, const int32_t *table,
+                                  int64_t table_stride, const int32_t *lens, int64_t block_size, int heads,
+                                  int dim, const float *scale, int64_t scale_stride, int nonneg,
+                                  uint64_t seed)
+{
     const int b = blockIdx.y;
     const int64_t n = (int64_t)lens[b] * heads * dim;
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (int64_t)gridDim.x * blockDim.x) {
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n;
+         i += (int64_t)gridDim.x * blockDim.x) {
         const int64_t d = i % dim, h = i / dim % heads, t = i / dim / heads;
         float x = normal(i, seed * 1000 + b);
         if (nonneg)
@@ -75,8 +81,10 @@ static __global__ void fill_pages(uint8_t *data, int dtype, kvg_pages pages, con
                                              dtype == KVG_E4M3 ? __NV_E4M3 : __NV_E5M2);
     }
 }
-static __global__ void fill_q(__nv_bfloat16 *q, int64_t n, uint64_t seed) {
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (int64_t)gridDim.x * blockDim.x)
+static __global__ void fill_q(__nv_bfloat16 *q, int64_t n, uint64_t seed)
+{
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n;
+         i += (int64_t)gridDim.x * blockDim.x)
         q[i] = __float2bfloat16(normal(i, seed));
 }
 
@@ -97,7 +105,8 @@ struct bench_case {
 struct arena {
     char *base;
     int64_t size, used;
-    void *take(int64_t n) {
+    void *take(int64_t n)
+    {
         n = (n + 1023) / 1024 * 1024;
         if (used + n > size) {
             fprintf(stderr, "arena: %lld bytes wanted, %lld left\n", (long long)n, (long long)(size - used));
@@ -109,7 +118,8 @@ struct arena {
     }
 };
 
-static void make_case(arena &m, const spec &s, bench_case &c, uint64_t seed, int64_t ws_bytes) {
+static void make_case(arena &m, const spec &s, bench_case &c, uint64_t seed, int64_t ws_bytes)
+{
     m.used = 0;
     c.s = s;
     c.lens.assign(s.batch, (int32_t)s.len);
@@ -138,7 +148,8 @@ static void make_case(arena &m, const spec &s, bench_case &c, uint64_t seed, int
     c.p.scheme = s.per_head ? KVG_PER_HEAD : KVG_PER_TENSOR;
     c.p.layout = (kvg_layout)s.layout;
     c.p.batch = s.batch, c.p.q_heads = s.q_heads, c.p.kv_heads = s.kv_heads, c.p.head_dim = s.head_dim;
-    c.p.block_size = s.block_size, c.p.total_q = c.cu[s.batch], c.p.max_q_len = s.q_len, c.p.max_seq_len = s.len;
+    c.p.block_size = s.block_size, c.p.total_q = c.cu[s.batch], c.p.max_q_len = s.q_len,
+    c.p.max_seq_len = s.len;
     c.p.window = s.window, c.p.soft_cap = s.cap, c.p.causal = s.causal;
     c.table_stride = (s.len + s.block_size - 1) / s.block_size + 3;
     int64_t pages = 0;
@@ -196,7 +207,8 @@ static void make_case(arena &m, const spec &s, bench_case &c, uint64_t seed, int
     c.a.lse = c.lse, c.a.lse_stride_token = s.q_heads;
     const dim3 grid(s.batch > 16 ? 64 : 1024, (unsigned)s.batch);
     fill_pages<<<grid, 256>>>((uint8_t *)c.k, s.kv, g, c.d_table, c.table_stride, c.d_lens, s.block_size,
-                              (int)s.kv_heads, (int)s.head_dim, c.a.scales.k, c.a.scales.stride, 0, 2 * seed + 1);
+                              (int)s.kv_heads, (int)s.head_dim, c.a.scales.k, c.a.scales.stride, 0,
+                              2 * seed + 1);
     fill_pages<<<grid, 256>>>((uint8_t *)c.v, s.kv, g, c.d_table, c.table_stride, c.d_lens, s.block_size,
                               (int)s.kv_heads, (int)s.head_dim, c.a.scales.v, c.a.scales.stride, s.nonneg,
                               2 * seed + 2);
@@ -219,7 +231,8 @@ static void make_case(arena &m, const spec &s, bench_case &c, uint64_t seed, int
 }
 
 /* FP32 reference by the naive kernel, into c.ref and c.ref_lse. */
-static void run_naive(bench_case &c) {
+static void run_naive(bench_case &c)
+{
     kvg_problem p = c.p;
     p.out_dtype = KVG_F32;
     kvg_attention_args a = c.a;
@@ -234,7 +247,8 @@ struct verdict {
     int bad; /* not finite, or lse differs in its infinities */
 };
 
-static verdict compare(const bench_case &c) {
+static verdict compare(const bench_case &c)
+{
     const int64_t rows = c.p.total_q * c.s.q_heads, n = rows * c.s.head_dim;
     std::vector<uint16_t> out(n);
     std::vector<float> ref(n), lse(rows), ref_lse(rows);
@@ -250,7 +264,8 @@ static verdict compare(const bench_case &c) {
         memcpy(&x, &w, 4);
         if (!std::isfinite(x) || !std::isfinite(ref[i]))
             v.bad++;
-        num += ((double)x - ref[i]) * ((double)x - ref[i]), den += (double)ref[i] * ref[i], dot += (double)x * ref[i];
+        num += ((double)x - ref[i]) * ((double)x - ref[i]), den += (double)ref[i] * ref[i],
+            dot += (double)x * ref[i];
     }
     v.rel = den > 0 ? sqrt(num / den) : num > 0;
     v.gain = den > 0 ? dot / den : 1;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * decode_bench.cu: the CUDA kernels by themselves: check them against references, then time them against the gather
- * roof of the same case. Exit code 0: all checks passed.
+ * decode_bench.cu: the CUDA kernels by themselves: check them against references, then time them against the
+ * gather roof of the same case. Exit code 0: all checks passed.
  *
  *   decode_bench check            references and boundary shapes
+ *   decode_bench quick            a few small cases (for compute-sanitizer)
  *   decode_bench bench            the target shapes, planner's choices
  *   decode_bench sweep            the target shapes, forced choices
  *   decode_bench one KIND B LEN   one case once (for a profiler)
@@ -22,9 +23,10 @@ static const int64_t flush_bytes = (int64_t)512 << 20;
 static int multiprocessors;
 static int failures;
 
-/* Median GPU time of fn in ms, cold L2: 512 MB are read before each run, outside the timed region; the host is
- * always ahead, because that read takes longer than a launch. */
-static double time_ms(const std::function<void()> &fn, int runs, double *best = NULL) {
+/* Median GPU time of fn in ms, cold L2: 512 MB are read before each run, outside the timed region; the host
+ * is always ahead, because that read takes longer than a launch. */
+static double time_ms(const std::function<void()> &fn, int runs, double *best = NULL)
+{
     std::vector<cudaEvent_t> ev(2 * (runs + 2));
     for (auto &e : ev)
         CU(cudaEventCreate(&e));
@@ -51,14 +53,16 @@ static double time_ms(const std::function<void()> &fn, int runs, double *best = 
 
 /* ------------------------------------------------------------------ checks */
 
-static double decode_code(int c, int e5m2) {
+static double decode_code(int c, int e5m2)
+{
     const int ebits = e5m2 ? 5 : 4, mbits = 7 - ebits, bias = e5m2 ? 15 : 7;
     const int e = c >> mbits & ((1 << ebits) - 1), m = c & ((1 << mbits) - 1);
     const double v = e ? ldexp(1 + ldexp(m, -mbits), e - bias) : ldexp(m, 1 - bias - mbits);
     return c & 0x80 ? -v : v;
 }
 
-static double host_value(const std::vector<uint8_t> &d, int64_t i, kvg_dtype t) {
+static double host_value(const std::vector<uint8_t> &d, int64_t i, kvg_dtype t)
+{
     if (t != KVG_BF16)
         return decode_code(d[i], t == KVG_E5M2);
     uint32_t w = (uint32_t)(d[2 * i] | d[2 * i + 1] << 8) << 16;
@@ -68,12 +72,14 @@ static double host_value(const std::vector<uint8_t> &d, int64_t i, kvg_dtype t) 
 }
 
 /* The naive kernel against double on the host. */
-static void check_naive(const spec &s, uint64_t seed) {
+static void check_naive(const spec &s, uint64_t seed)
+{
     bench_case c;
     make_case(mem, s, c, seed, 1 << 20);
     run_naive(c);
     const int64_t es = s.kv == KVG_BF16 ? 2 : 1, rows = c.p.total_q * s.q_heads;
-    std::vector<uint8_t> k(c.elements * es), v(c.elements * es), q(rows * s.head_dim * (s.path == KVG_PATH_FP8 ? 1 : 2));
+    std::vector<uint8_t> k(c.elements * es), v(c.elements * es),
+        q(rows * s.head_dim * (s.path == KVG_PATH_FP8 ? 1 : 2));
     std::vector<float> ref(rows * s.head_dim), lse(rows);
     CU(cudaMemcpy(k.data(), c.k, k.size(), cudaMemcpyDeviceToHost));
     CU(cudaMemcpy(v.data(), c.v, v.size(), cudaMemcpyDeviceToHost));
@@ -89,7 +95,8 @@ static void check_naive(const spec &s, uint64_t seed) {
                 const int64_t g = h / (s.q_heads / s.kv_heads), sc = s.per_head ? g : 0, n = c.lens[b];
                 const int64_t last = s.causal ? n - (c.cu[b + 1] - c.cu[b]) + qi : n - 1;
                 const int64_t first = s.window ? std::max<int64_t>(0, last - s.window + 1) : 0;
-                const double ks = s.kv == KVG_BF16 ? 1 : c.scale_h[ns + sc], vs = s.kv == KVG_BF16 ? 1 : c.scale_h[2 * ns + sc];
+                const double ks = s.kv == KVG_BF16 ? 1 : c.scale_h[ns + sc],
+                             vs = s.kv == KVG_BF16 ? 1 : c.scale_h[2 * ns + sc];
                 const double qs = s.path == KVG_PATH_FP8 ? c.scale_h[sc] : 1;
                 std::vector<double> logit, o(s.head_dim, 0.0);
                 double top = -INFINITY, sum = 0;
@@ -101,7 +108,8 @@ static void check_naive(const spec &s, uint64_t seed) {
                 for (int64_t j = first; j <= last; j++) {
                     double x = 0;
                     for (int64_t d = 0; d < s.head_dim; d++)
-                        x += host_value(q, row * s.head_dim + d, c.p.q_dtype) * host_value(k, at(j) + d, s.kv);
+                        x +=
+                            host_value(q, row * s.head_dim + d, c.p.q_dtype) * host_value(k, at(j) + d, s.kv);
                     x *= qs * ks * (double)c.a.softmax_scale;
                     if (s.cap > 0)
                         x = s.cap * tanh(x / s.cap);
@@ -127,16 +135,20 @@ static void check_naive(const spec &s, uint64_t seed) {
     const double rel = den > 0 ? sqrt(num / den) : 0;
     const int ok = rel < 2e-5 && worst < 2e-5 && !bad;
     failures += !ok;
-    printf("naive vs double: B%lld len %lld heads %lld/%lld d%lld bs%lld kv%d path%d q%lld: rel %.2e lse %.2e bad %d %s\n",
-           (long long)s.batch, (long long)s.len, (long long)s.q_heads, (long long)s.kv_heads, (long long)s.head_dim,
-           (long long)s.block_size, s.kv, s.path, (long long)s.q_len, rel, worst, bad, ok ? "ok" : "FAILED");
+    printf("naive vs double: B%lld len %lld heads %lld/%lld d%lld bs%lld kv%d path%d q%lld: rel %.2e lse "
+           "%.2e bad %d %s\n",
+           (long long)s.batch, (long long)s.len, (long long)s.q_heads, (long long)s.kv_heads,
+           (long long)s.head_dim, (long long)s.block_size, s.kv, s.path, (long long)s.q_len, rel, worst, bad,
+           ok ? "ok" : "FAILED");
 }
 
-static const kvg_kernel &kernel_of(const spec &s) {
+static const kvg_kernel &kernel_of(const spec &s)
+{
     return s.path == KVG_PATH_FP8 ? kvg_cuda_fp8_sm90 : kvg_cuda_dequant_sm90;
 }
 
-static int check_case(const spec &s, uint64_t seed, const kvg_sm90_tuning *tune, const char *note, bool loud) {
+static int check_case(const spec &s, uint64_t seed, const kvg_sm90_tuning *tune, const char *note, bool loud)
+{
     bench_case c;
     char why[200];
     kvg_sm90_plan plan;
@@ -172,29 +184,54 @@ static int check_case(const spec &s, uint64_t seed, const kvg_sm90_tuning *tune,
                    (!far || !s.nonneg || fabs(v[0].gain - 1) < 2e-3);
     failures += !ok;
     if (!ok || loud)
-        printf("%s %s kv%d B%lld len %lld heads %lld/%lld d%lld bs%lld %s q%lld win %lld cap %g causal %d ph %d [hb %d rb %d "
-               "ks %d split %lld rounds %d st %d rect %d dyn %d dir %d cl %d]: rel %.2e gain %.5f lse %.1e bad %d same %d %s\n",
+        printf("%s %s kv%d B%lld len %lld heads %lld/%lld d%lld bs%lld %s q%lld win %lld cap %g causal %d ph "
+               "%d [hb %d rb %d "
+               "ks %d split %lld rounds %d st %d rect %d dyn %d dir %d]: rel %.2e gain %.5f lse %.1e bad %d "
+               "same %d %s\n",
                note, s.path == KVG_PATH_FP8 ? "fp8" : "dequant", s.kv, (long long)s.batch, (long long)s.len,
                (long long)s.q_heads, (long long)s.kv_heads, (long long)s.head_dim, (long long)s.block_size,
-               s.layout ? "HND" : "NHD", (long long)s.q_len, (long long)s.window, s.cap, s.causal, s.per_head, plan.heads,
-               plan.row_blocks, plan.splits_per_block, (long long)plan.split_tokens, plan.rounds,
-               plan.stages, plan.rectangular, plan.dynamic, plan.direct, plan.cluster, v[0].rel, v[0].gain, v[0].lse, v[0].bad,
-               first == second, ok ? "ok" : "FAILED");
+               s.layout ? "HND" : "NHD", (long long)s.q_len, (long long)s.window, s.cap, s.causal, s.per_head,
+               plan.heads, plan.row_blocks, plan.splits_per_block, (long long)plan.split_tokens, plan.rounds,
+               plan.stages, plan.rectangular, plan.dynamic, plan.direct, v[0].rel, v[0].gain, v[0].lse,
+               v[0].bad, first == second, ok ? "ok" : "FAILED");
     return ok;
 }
 
-static spec base_spec(kvg_path path, kvg_dtype kv, int64_t batch, int64_t len) {
+static spec base_spec(kvg_path path, kvg_dtype kv, int64_t batch, int64_t len)
+{
     spec s = {batch, len, 32, 8, 128, 16, path, kv, KVG_NHD, 0, 0, 0, 1, 0, 0.f, 1};
     return s;
 }
 
 static void check_store();
 
-static void check_all() {
+/* A few small cases of every kind, for compute-sanitizer. */
+static void check_quick()
+{
+    uint64_t seed = 3;
+    for (int kv : {KVG_BF16, KVG_E4M3, KVG_E5M2})
+        for (int64_t d : {64, 256})
+            for (int hb : {1, 8}) {
+                spec s = base_spec(KVG_PATH_DEQUANT, (kvg_dtype)kv, 3, 300);
+                s.ragged = 1, s.head_dim = d;
+                kvg_sm90_tuning t = {hb, 32, 0, 0, hb == 8 ? 3 : 1, 50, 0};
+                check_case(s, seed++, &t, "quick", false);
+            }
+    spec s = base_spec(KVG_PATH_FP8, KVG_E4M3, 3, 300);
+    s.ragged = 1, s.window = 50, s.cap = 4, s.q_len = 3;
+    check_case(s, seed++, NULL, "quick", true);
+    s.head_dim = 256;
+    check_case(s, seed++, NULL, "quick", true);
+}
+
+static void check_all()
+{
     struct kind {
         kvg_path path;
         kvg_dtype kv;
-    } kinds[] = {{KVG_PATH_DEQUANT, KVG_BF16}, {KVG_PATH_DEQUANT, KVG_E4M3}, {KVG_PATH_DEQUANT, KVG_E5M2},
+    } kinds[] = {{KVG_PATH_DEQUANT, KVG_BF16},
+                 {KVG_PATH_DEQUANT, KVG_E4M3},
+                 {KVG_PATH_DEQUANT, KVG_E5M2},
                  {KVG_PATH_FP8, KVG_E4M3}};
     check_store();
     int n = 0;
@@ -219,8 +256,8 @@ static void check_all() {
                     s.head_dim = d, s.block_size = bs, s.layout = lay, s.per_head = lay, s.nonneg = (n & 1);
                     check_case(s, seed++, NULL, "shape", false), n++;
                 }
-        const int heads[][2] = {{1, 1}, {2, 1}, {7, 1}, {16, 1}, {8, 8}, {14, 2}, {28, 4}, {32, 2}, {48, 8}, {15, 5},
-                                {24, 12}, {64, 8}, {40, 8}, {9, 3}, {32, 32}, {71, 71}};
+        const int heads[][2] = {{1, 1},  {2, 1},  {7, 1},   {16, 1}, {8, 8},  {14, 2}, {28, 4},  {32, 2},
+                                {48, 8}, {15, 5}, {24, 12}, {64, 8}, {40, 8}, {9, 3},  {32, 32}, {71, 71}};
         for (auto &h : heads)
             for (int64_t d : {64, 128, 256}) {
                 spec s = b;
@@ -248,7 +285,7 @@ static void check_all() {
                     for (int rag = 0; rag < 2; rag++) {
                         spec s = b;
                         s.len = 2100, s.ragged = rag, s.nonneg = 1;
-                        kvg_sm90_tuning t = {hb, split, dyn, 0, 2, 0, 0, 0};
+                        kvg_sm90_tuning t = {hb, split, dyn, 0, 0, 0, 0};
                         check_case(s, seed++, &t, "split", false), n++;
                     }
         for (int64_t len : {1024, 1025, 2047, 4096, 9000})
@@ -256,17 +293,17 @@ static void check_all() {
                 for (int64_t d : {64, 128, 192, 256})
                     for (int64_t q : {1, 3}) {
                         spec s = b;
-                        s.ragged = 0, s.len = len, s.batch = batch, s.head_dim = d, s.q_len = q, s.cap = q == 3 ? 4.f : 0.f;
+                        s.ragged = 0, s.len = len, s.batch = batch, s.head_dim = d, s.q_len = q,
+                        s.cap = q == 3 ? 4.f : 0.f;
                         s.per_head = 1;
-                        kvg_sm90_tuning t = {0, 0, 0, 0, 1, 0, 0, 0};
-                        check_case(s, seed++, &t, "cluster", false), n++;
+                        check_case(s, seed++, NULL, "short", false), n++;
                     }
         for (int rounds : {2, 3, 5, 10})
             for (int ratio : {30, 60, 90})
                 for (int rag = 0; rag < 2; rag++) {
                     spec s = b;
                     s.len = 30000, s.ragged = rag;
-                    kvg_sm90_tuning t = {8, 32, 0, 0, 2, rounds, ratio, 0};
+                    kvg_sm90_tuning t = {8, 32, 0, 0, rounds, ratio, 0};
                     check_case(s, seed++, &t, "rounds", false), n++;
                 }
         spec s = b;
@@ -288,12 +325,15 @@ static void check_all() {
     }
 }
 
-/* Store against exact arithmetic on the host: the code nearest to x / scale in the real numbers' FP32 rounding. */
-static uint8_t host_fp8(float x, int e5m2) {
+/* Store against exact arithmetic on the host: the code nearest to x / scale in the real numbers' FP32
+ * rounding. */
+static uint8_t host_fp8(float x, int e5m2)
+{
     return __nv_cvt_float_to_fp8(x, __NV_SATFINITE, e5m2 ? __NV_E5M2 : __NV_E4M3);
 }
 
-static void check_store() {
+static void check_store()
+{
     const int64_t tokens = 5000, heads = 8, dim = 128, bs = 16, blocks = 400;
     const int64_t n = tokens * heads * dim;
     for (int src = KVG_F32; src <= KVG_BF16; src++)
@@ -303,7 +343,8 @@ static void check_store() {
                     if (dst == KVG_BF16 && src != KVG_BF16)
                         continue;
                     const int64_t ss = src == KVG_F32 ? 4 : 2, es = dst == KVG_BF16 ? 2 : 1;
-                    std::vector<uint8_t> x(2 * n * ss), want(2 * blocks * bs * heads * dim * es, 0xee), got(want.size());
+                    std::vector<uint8_t> x(2 * n * ss), want(2 * blocks * bs * heads * dim * es, 0xee),
+                        got(want.size());
                     std::vector<float> f(2 * n);
                     for (int64_t i = 0; i < 2 * n; i++) {
                         const uint32_t r = mix32(i * 3 + src * 7 + odd);
@@ -329,18 +370,24 @@ static void check_store() {
                     }
                     std::vector<float> scale(16);
                     for (int i = 0; i < 16; i++)
-                        scale[i] = odd == 0 ? 0.01f + 0.003f * i : odd == 1 ? ldexpf(1.f + 0.07f * i, 3 * i - 30) : i == 3 ? 1e-38f : i == 4 ? 3e38f : 1.f / (i + 1);
+                        scale[i] = odd == 0   ? 0.01f + 0.003f * i
+                                   : odd == 1 ? ldexpf(1.f + 0.07f * i, 3 * i - 30)
+                                   : i == 3   ? 1e-38f
+                                   : i == 4   ? 3e38f
+                                              : 1.f / (i + 1);
                     std::vector<int64_t> slot(tokens);
                     for (int64_t i = 0; i < tokens; i++)
                         slot[i] = i % 7 == 3 ? -1 : (i * 37 + 11) % (blocks * bs);
                     const int64_t half = blocks * bs * heads * dim;
-                    const int64_t sb = bs * heads * dim, sl = lay ? dim : heads * dim, sh = lay ? bs * dim : dim;
+                    const int64_t sb = bs * heads * dim, sl = lay ? dim : heads * dim,
+                                  sh = lay ? bs * dim : dim;
                     for (int s = 0; s < 2; s++)
                         for (int64_t t = 0; t < tokens; t++)
                             for (int64_t h = 0; h < heads && slot[t] >= 0; h++)
                                 for (int64_t d = 0; d < dim; d++) {
                                     const int64_t i = s * n + (t * heads + h) * dim + d;
-                                    const int64_t o = s * half + slot[t] / bs * sb + slot[t] % bs * sl + h * sh + d;
+                                    const int64_t o =
+                                        s * half + slot[t] / bs * sb + slot[t] % bs * sl + h * sh + d;
                                     if (dst == KVG_BF16)
                                         memcpy(&want[2 * o], &x[2 * i], 2);
                                     else
@@ -356,10 +403,12 @@ static void check_store() {
                     CU(cudaMemcpy(dslot, slot.data(), 8 * tokens, cudaMemcpyHostToDevice));
                     kvg_problem p = {};
                     p.phase = KVG_PHASE_STORE, p.q_dtype = (kvg_dtype)src, p.kv_dtype = (kvg_dtype)dst;
-                    p.batch = 1, p.q_heads = 32, p.kv_heads = heads, p.head_dim = dim, p.block_size = bs, p.total_q = tokens;
+                    p.batch = 1, p.q_heads = 32, p.kv_heads = heads, p.head_dim = dim, p.block_size = bs,
+                    p.total_q = tokens;
                     kvg_store_args a = {};
                     a.problem = &p, a.k = dx, a.v = dx + n * ss;
-                    a.k_stride_token = a.v_stride_token = heads * dim, a.k_stride_head = a.v_stride_head = dim;
+                    a.k_stride_token = a.v_stride_token = heads * dim,
+                    a.k_stride_head = a.v_stride_head = dim;
                     a.slot_mapping = dslot, a.tokens = tokens;
                     a.k_cache = {dy, sb, sl, sh}, a.v_cache = {dy + half * es, sb, sl, sh};
                     a.num_blocks = blocks, a.scales.k = dscale, a.scales.v = dscale + 8, a.scales.stride = 1;
@@ -378,8 +427,9 @@ static void check_store() {
                         }
                     failures += wrong > 0;
                     if (wrong)
-                        printf("store src %d dst %d layout %d set %d: %lld wrong bytes, last at %lld: %02x for %02x FAILED\n", src,
-                               dst, lay, odd, (long long)wrong, (long long)at, got[at], want[at]);
+                        printf("store src %d dst %d layout %d set %d: %lld wrong bytes, last at %lld: %02x "
+                               "for %02x FAILED\n",
+                               src, dst, lay, odd, (long long)wrong, (long long)at, got[at], want[at]);
                 }
     printf("store: all sources, formats, layouts and value sets compared, %d failures\n", failures);
 }
@@ -391,11 +441,14 @@ struct roofs {
     std::string name;
 };
 
-static roofs gather_roofs(bench_case &c, int runs) {
+static roofs gather_roofs(bench_case &c, int runs)
+{
     roofs r = {1e9, 1e9, 1e9, 1e9, ""};
     for (int g : {0, 2, 4, 6, 8}) {
-        r.pages = std::min(r.pages, time_ms([&] { launch_gather_pages(c, g * multiprocessors, sink, 0); }, runs));
-        r.heads = std::min(r.heads, time_ms([&] { launch_gather_heads(c, g * multiprocessors, sink, 0); }, runs));
+        r.pages =
+            std::min(r.pages, time_ms([&] { launch_gather_pages(c, g * multiprocessors, sink, 0); }, runs));
+        r.heads =
+            std::min(r.heads, time_ms([&] { launch_gather_heads(c, g * multiprocessors, sink, 0); }, runs));
     }
     r.probe = time_ms([&] { KVG(kvg_sm90_attention(&c.a, NULL, 1)); }, runs);
     r.best = std::min(r.pages, r.heads);
@@ -418,15 +471,20 @@ static const target targets[] = {
     {"e4m3", KVG_PATH_DEQUANT, KVG_E4M3, 1, 8192},
 };
 
-static int runs_for(int64_t bytes) { return bytes > (int64_t)4 << 30 ? 9 : bytes > (int64_t)1 << 28 ? 15 : 31; }
+static int runs_for(int64_t bytes)
+{
+    return bytes > (int64_t)4 << 30 ? 9 : bytes > (int64_t)1 << 28 ? 15 : 31;
+}
 
-static void bench_all(bool sweep) {
-    double t = time_ms([&] { read_linear<<<multiprocessors * 8, 256>>>((uint4 *)mem.base, (int64_t)1 << 28, sink); }, 9);
+static void bench_all(bool sweep)
+{
+    double t = time_ms(
+        [&] { read_linear<<<multiprocessors * 8, 256>>>((uint4 *)mem.base, (int64_t)1 << 28, sink); }, 9);
     printf("linear read 4 GB: %.0f GB/s\n", (double)((int64_t)1 << 32) / t / 1e6);
     t = time_ms([&] { read_linear<<<1, 32>>>((uint4 *)mem.base, 0, sink); }, 31);
     printf("empty kernel between events: %.2f us\n", t * 1e3);
-    printf("%-5s %3s %6s | %9s %5s %5s %5s | %9s %5s %6s | plan\n", "kind", "B", "len", "gather ms", "pages", "heads", "probe",
-           "kernel ms", "GB/s", "% roof");
+    printf("%-5s %3s %6s | %9s %5s %5s %5s | %9s %5s %6s | plan\n", "kind", "B", "len", "gather ms", "pages",
+           "heads", "probe", "kernel ms", "GB/s", "% roof");
     for (const target &g : targets) {
         spec s = base_spec(g.path, g.kv, g.batch, g.len);
         bench_case c;
@@ -448,35 +506,38 @@ static void bench_all(bool sweep) {
             const double ms = time_ms([&] { KVG(kvg_sm90_attention(&c.a, tune, 0)); }, runs, &best);
             char line[300];
             snprintf(line, sizeof line,
-                     "%-5s %3lld %6lld | %9.5f %5.0f %5.0f %5.0f | %9.5f %5.0f %6.1f | min %.5f hb %d ks %d split %lld rounds %d "
-                     "ratio %d dyn %d st %d cl %d ml %d%s",
-                     g.name, (long long)g.batch, (long long)g.len, r.best, gb / r.pages, gb / r.heads, gb / r.probe, ms,
-                     gb / ms, 100 * r.best / ms, best, plan.heads, plan.splits_per_block, (long long)plan.split_tokens,
-                     plan.rounds, tune ? tune->ratio : 0, plan.dynamic, plan.stages, plan.cluster,
-                     plan.merge_lanes, tune ? "" : " <- default");
+                     "%-5s %3lld %6lld | %9.5f %5.0f %5.0f %5.0f | %9.5f %5.0f %6.1f | min %.5f hb %d ks %d "
+                     "split %lld rounds %d "
+                     "ratio %d dyn %d st %d prom %d%s",
+                     g.name, (long long)g.batch, (long long)g.len, r.best, gb / r.pages, gb / r.heads,
+                     gb / r.probe, ms, gb / ms, 100 * r.best / ms, best, plan.heads, plan.splits_per_block,
+                     (long long)plan.split_tokens, plan.rounds, tune ? tune->ratio : 0, plan.dynamic,
+                     plan.stages, tune ? tune->promotion : 0, tune ? "" : " <- default");
             rows.push_back({ms, line});
         };
         row(NULL);
         if (sweep) {
             const int64_t per = g.len * g.batch / 132;
-            for (int64_t split : {0, 64, 128, 256, 512, 1024, 2048}) {
-                kvg_sm90_tuning tune = {0, split, 0, 0, 1, 0, 0, 0};
-                row(&tune);
-            }
+            kvg_sm90_tuning wide = {};
+            wide.promotion = 256;
+            row(&wide);
             for (int hb : {8, 4, 2, 1})
-                for (int64_t split : {16, 32, 64, 128, 256, 512, 1024})
-                    for (int rounds : {1, 2, 3, 4, 5, 7})
-                        for (int ratio : {40, 50, 60, 70, 80, 90}) {
-                            kvg_sm90_tuning tune = {hb, split, 0, 0, 2, rounds, ratio, 0};
-                            if ((rounds == 1 && ratio != 50) || (per > 1500 && split < 32) ||
-                                (per > 3000 && (hb < 4 || split < 64)) || split * 8 / hb > per || (per < 3000 && rounds > 4) ||
-                                (per > 8000 && (rounds < 3 || split < 128)) || (rounds < 4 && ratio < 60) ||
-                                (rounds >= 5 && ratio > 70))
-                                continue;
-                            row(&tune);
-                        }
+                for (int64_t split : {0, 64, 128, 256, 512, 2048})
+                    for (int rounds : {1, 2, 3, 4})
+                        for (int ratio : {50, 60, 70, 80})
+                            for (int stages : {0, 3, 4, 5}) {
+                                kvg_sm90_tuning tune = {hb, split, 0, stages, rounds, ratio, 0};
+                                const bool large = per > 8000;
+                                if ((rounds == 1) != (ratio == 50) ||
+                                    (large && (hb < 4 || rounds < 3 || split < 128 || stages)) ||
+                                    (!large && per > 1500 && rounds > 3) || (per < 100 && rounds > 1) ||
+                                    split * 8 / hb > per || (rounds > 1 && (stages == 3 || stages == 5)))
+                                    continue;
+                                row(&tune);
+                            }
         }
-        std::stable_sort(rows.begin() + 1, rows.end(), [](const entry &x, const entry &y) { return x.ms < y.ms; });
+        std::stable_sort(rows.begin() + 1, rows.end(),
+                         [](const entry &x, const entry &y) { return x.ms < y.ms; });
         for (size_t i = 0; i < rows.size() && i < 8; i++)
             printf("%s\n", rows[i].text.c_str());
         fflush(stdout);
@@ -489,10 +550,12 @@ static void bench_all(bool sweep) {
     }
 }
 
-static void bench_store() {
+static void bench_store()
+{
     const int64_t heads = 8, dim = 128, bs = 16;
     const int64_t half = (int64_t)1 << 31;
-    double t = time_ms([&] { CU(cudaMemcpyAsync(mem.base + half, mem.base, half, cudaMemcpyDeviceToDevice)); }, 9);
+    double t =
+        time_ms([&] { CU(cudaMemcpyAsync(mem.base + half, mem.base, half, cudaMemcpyDeviceToDevice)); }, 9);
     const double roof = 2.0 * half / t / 1e6;
     printf("copy: %.0f GB/s read + written\n", roof);
     for (int64_t tokens : {1, 64, 8192, 131072, 524288})
@@ -500,10 +563,12 @@ static void bench_store() {
             for (int dst : {KVG_BF16, KVG_E4M3, KVG_E5M2}) {
                 if (dst == KVG_BF16 && src != KVG_BF16)
                     continue;
-                const int64_t n = tokens * heads * dim, ss = src == KVG_F32 ? 4 : 2, es = dst == KVG_BF16 ? 2 : 1;
+                const int64_t n = tokens * heads * dim, ss = src == KVG_F32 ? 4 : 2,
+                              es = dst == KVG_BF16 ? 2 : 1;
                 const int64_t blocks = (tokens + bs - 1) / bs + 3;
                 mem.used = 0;
-                char *x = (char *)mem.take(2 * n * ss), *y = (char *)mem.take(2 * blocks * bs * heads * dim * es);
+                char *x = (char *)mem.take(2 * n * ss),
+                     *y = (char *)mem.take(2 * blocks * bs * heads * dim * es);
                 float *scale = (float *)mem.take(64);
                 int64_t *slots = (int64_t *)mem.take(8 * tokens);
                 std::vector<int64_t> slot(tokens);
@@ -524,35 +589,43 @@ static void bench_store() {
                         fill_q<<<1024, 256>>>((__nv_bfloat16 *)(x + h * n * ss), 2 * n, 9);
                 kvg_problem p = {};
                 p.phase = KVG_PHASE_STORE, p.q_dtype = (kvg_dtype)src, p.kv_dtype = (kvg_dtype)dst;
-                p.batch = 1, p.q_heads = 32, p.kv_heads = heads, p.head_dim = dim, p.block_size = bs, p.total_q = tokens;
+                p.batch = 1, p.q_heads = 32, p.kv_heads = heads, p.head_dim = dim, p.block_size = bs,
+                p.total_q = tokens;
                 kvg_store_args a = {};
                 a.problem = &p, a.k = x, a.v = x + n * ss;
                 a.k_stride_token = a.v_stride_token = heads * dim, a.k_stride_head = a.v_stride_head = dim;
                 a.slot_mapping = slots, a.tokens = tokens;
                 const int64_t h2 = blocks * bs * heads * dim * es;
-                a.k_cache = {y, bs * heads * dim, heads * dim, dim}, a.v_cache = {y + h2, bs * heads * dim, heads * dim, dim};
+                a.k_cache = {y, bs * heads * dim, heads * dim, dim},
+                a.v_cache = {y + h2, bs * heads * dim, heads * dim, dim};
                 a.num_blocks = blocks, a.scales.k = scale, a.scales.v = scale + 8, a.scales.stride = 1;
                 t = time_ms([&] { KVG(kvg_cuda_store.store(&a)); }, 15);
                 const double rate = 2.0 * n * (ss + es) / t / 1e6;
-                printf("store src %d dst %d tokens %7lld: %.4f ms %.0f GB/s %.1f %% of copy\n", src, dst, (long long)tokens, t,
-                       rate, 100 * rate / roof);
+                printf("store src %d dst %d tokens %7lld: %.4f ms %.0f GB/s %.1f %% of copy\n", src, dst,
+                       (long long)tokens, t, rate, 100 * rate / roof);
             }
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char **argv)
+{
     const std::string mode = argc > 1 ? argv[1] : "check";
     cudaDeviceProp prop;
     CU(cudaGetDeviceProperties(&prop, 0));
     multiprocessors = prop.multiProcessorCount;
-    mem.size = (int64_t)(mode == "check" || mode == "one" ? 10 : 22) << 30;
+    const bool small = mode == "quick";
+    mem.size = small ? (int64_t)256 << 20 : (int64_t)(mode == "check" || mode == "one" ? 10 : 22) << 30;
     CU(cudaMalloc(&mem.base, mem.size));
     CU(cudaMalloc(&sink, 4096));
     CU(cudaMalloc(&flush_buffer, flush_bytes));
-    fill_q<<<1024, 256>>>((__nv_bfloat16 *)flush_buffer, flush_bytes / 2, 1);
-    fill_q<<<1024, 256>>>((__nv_bfloat16 *)mem.base, (int64_t)1 << 31, 2);
+    if (!small) {
+        fill_q<<<1024, 256>>>((__nv_bfloat16 *)flush_buffer, flush_bytes / 2, 1);
+        fill_q<<<1024, 256>>>((__nv_bfloat16 *)mem.base, (int64_t)1 << 31, 2);
+    }
     CU(cudaDeviceSynchronize());
     if (mode == "check") {
         check_all();
+    } else if (mode == "quick") {
+        check_quick();
     } else if (mode == "bench" || mode == "sweep") {
         bench_all(mode == "sweep");
     } else if (mode == "store") {
@@ -560,13 +633,16 @@ int main(int argc, char **argv) {
     } else if (mode == "one" && argc == 5) {
         const std::string kind = argv[2];
         const spec s = base_spec(kind == "fp8" ? KVG_PATH_FP8 : KVG_PATH_DEQUANT,
-                                 kind == "bf16" ? KVG_BF16 : kind == "e5m2" ? KVG_E5M2 : KVG_E4M3, atoll(argv[3]), atoll(argv[4]));
+                                 kind == "bf16"   ? KVG_BF16
+                                 : kind == "e5m2" ? KVG_E5M2
+                                                  : KVG_E4M3,
+                                 atoll(argv[3]), atoll(argv[4]));
         bench_case c;
         make_case(mem, s, c, 42, 256 << 20);
         KVG(kvg_sm90_attention(&c.a, NULL, 0));
         CU(cudaDeviceSynchronize());
     } else {
-        fprintf(stderr, "usage: decode_bench check | bench | sweep | store | one KIND BATCH LEN\n");
+        fprintf(stderr, "usage: decode_bench check | quick | bench | sweep | store | one KIND BATCH LEN\n");
         return 4;
     }
     printf("%d failures\n", failures);

@@ -1,22 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * gather.cuh: the gather roof: kernels that read a case's K and V pages and do nothing else. A thread keeps 8 loads
- * of 16 bytes in flight and folds what it reads with xor; a sum that never matches keeps the compiler honest.
+ * gather.cuh: the gather roof: kernels that read a case's K and V pages and do nothing else. A thread keeps 8
+ * loads of 16 bytes in flight and folds what it reads with xor; a sum that never matches keeps the compiler
+ * honest.
  */
 #ifndef KVG_TESTS_GPU_GATHER_CUH
 #define KVG_TESTS_GPU_GATHER_CUH
 
 #include "bench_case.cuh"
 
-static __device__ inline uint4 fold(uint4 a, uint4 b) {
+static __device__ inline uint4 fold(uint4 a, uint4 b)
+{
     a.x ^= b.x, a.y ^= b.y, a.z ^= b.z, a.w ^= b.w;
     return a;
 }
 
-/* Whole pages: 256 threads bring 4 KB of K or V a load, 8 loads at a time. piece: 16 KB of K and 16 KB of V. */
-static __global__ void __launch_bounds__(256) gather_pages(const uint4 *k, const uint4 *v, const int32_t *table,
-                                                           int64_t table_stride, int pages, int64_t page_vecs,
-                                                           int pieces, int64_t total, uint4 *sink) {
+/* Whole pages: 256 threads bring 4 KB of K or V a load, 8 loads at a time. piece: 16 KB of K and 16 KB of V.
+ */
+static __global__ void __launch_bounds__(256)
+    gather_pages(const uint4 *k, const uint4 *v, const int32_t *table, int64_t table_stride, int pages,
+                 int64_t page_vecs, int pieces, int64_t total, uint4 *sink)
+{
     uint4 x = {0, 0, 0, 0};
     for (int64_t u = blockIdx.x; u < total; u += gridDim.x) {
         const int64_t page = u / pieces, part = u % pieces;
@@ -37,11 +41,11 @@ static __global__ void __launch_bounds__(256) gather_pages(const uint4 *k, const
 }
 
 /* One head a block: half of the threads read K, half V; 8 rows of 16 bytes a thread. */
-static __global__ void __launch_bounds__(256) gather_heads(const uint4 *k, const uint4 *v, const int32_t *table,
-                                                           int64_t table_stride, int64_t len, int block_size,
-                                                           int heads, int row_vecs, int64_t stride_block,
-                                                           int64_t stride_slot, int64_t stride_head, int groups,
-                                                           int64_t total, uint4 *sink) {
+static __global__ void __launch_bounds__(256)
+    gather_heads(const uint4 *k, const uint4 *v, const int32_t *table, int64_t table_stride, int64_t len,
+                 int block_size, int heads, int row_vecs, int64_t stride_block, int64_t stride_slot,
+                 int64_t stride_head, int groups, int64_t total, uint4 *sink)
+{
     uint4 x = {0, 0, 0, 0};
     const uint4 *base = threadIdx.x < 128 ? k : v;
     const int lane = threadIdx.x % 128, rows = 128 / row_vecs;
@@ -63,7 +67,8 @@ static __global__ void __launch_bounds__(256) gather_heads(const uint4 *k, const
         *sink = x;
 }
 
-static __global__ void __launch_bounds__(256) read_linear(const uint4 *p, int64_t n, uint4 *sink) {
+static __global__ void __launch_bounds__(256) read_linear(const uint4 *p, int64_t n, uint4 *sink)
+{
     uint4 x = {0, 0, 0, 0};
     for (int64_t i = (int64_t)blockIdx.x * 2048 + threadIdx.x; i < n; i += (int64_t)gridDim.x * 2048) {
         uint4 r[8];
@@ -78,17 +83,20 @@ static __global__ void __launch_bounds__(256) read_linear(const uint4 *p, int64_
         *sink = x;
 }
 
-static void launch_gather_pages(const bench_case &c, int grid, uint4 *sink, cudaStream_t st) {
+static void launch_gather_pages(const bench_case &c, int grid, uint4 *sink, cudaStream_t st)
+{
     const int64_t es = c.s.kv == KVG_BF16 ? 2 : 1;
     const int64_t vecs = c.s.block_size * c.s.kv_heads * c.s.head_dim * es / 16;
-    const int pages = (int)((c.s.len + c.s.block_size - 1) / c.s.block_size), pieces = (int)((vecs + 1023) / 1024);
+    const int pages = (int)((c.s.len + c.s.block_size - 1) / c.s.block_size),
+              pieces = (int)((vecs + 1023) / 1024);
     const int64_t total = c.s.batch * pages * pieces;
     gather_pages<<<grid ? (int)std::min<int64_t>(grid, total) : (int)total, 256, 0, st>>>(
         (const uint4 *)c.k, (const uint4 *)c.v, c.d_table, c.table_stride, pages, vecs, pieces, total, sink);
     CU(cudaGetLastError());
 }
 
-static void launch_gather_heads(const bench_case &c, int grid, uint4 *sink, cudaStream_t st) {
+static void launch_gather_heads(const bench_case &c, int grid, uint4 *sink, cudaStream_t st)
+{
     const int64_t es = c.s.kv == KVG_BF16 ? 2 : 1;
     const int row_vecs = (int)(c.s.head_dim * es / 16), rows = 128 / row_vecs;
     const int groups = (int)((c.s.len + 8 * rows - 1) / (8 * rows));
@@ -96,8 +104,8 @@ static void launch_gather_heads(const bench_case &c, int grid, uint4 *sink, cuda
     const kvg_pages &g = c.a.k_cache;
     gather_heads<<<grid ? (int)std::min<int64_t>(grid, total) : (int)total, 256, 0, st>>>(
         (const uint4 *)c.k, (const uint4 *)c.v, c.d_table, c.table_stride, c.s.len, (int)c.s.block_size,
-        (int)c.s.kv_heads, row_vecs, g.stride_block * es / 16, g.stride_slot * es / 16, g.stride_head * es / 16,
-        groups, total, sink);
+        (int)c.s.kv_heads, row_vecs, g.stride_block * es / 16, g.stride_slot * es / 16,
+        g.stride_head * es / 16, groups, total, sink);
     CU(cudaGetLastError());
 }
 
