@@ -199,7 +199,7 @@ static int all_planned_done(const struct kvg_plan *plan, const struct kvg_result
 static void draw(const struct kvg_run_command *command, const struct kvg_results *results, const char *file)
 {
     char scripts[KVG_PATH_MAX], folder[KVG_PATH_MAX], of_run[2 * KVG_PATH_MAX];
-    struct kvg_error error;
+    struct kvg_error error = {0};
     int wanted = command->plots >= 0 ? command->plots : !command->plan.request.case_string && !command->quiet;
     if (!wanted)
         return;

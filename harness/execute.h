@@ -53,6 +53,9 @@ int kvg_verdict_of_error(struct kvg_execution *x, const struct kvg_error *error)
 /* Verdict for a kernel's return value that is not 0. `what` is the entry point. */
 int kvg_verdict_of_call(struct kvg_execution *x, const char *what, int code);
 
+/* Before a timed call: a sleeping OpenMP team takes long to wake; in an engine it would be awake. */
+void kvg_wake_team(int64_t threads);
+
 /* Outputs, workspace and inputs after calls: nothing written outside, no input changed. Else the row is
  * incorrect, the session tainted, and -1 comes back. */
 int kvg_check_memory(struct kvg_execution *x);

@@ -5,7 +5,6 @@
  * that is all of these.
  */
 #include <math.h>
-#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -139,23 +138,12 @@ static int timed_prepare(void *context)
     return a->x->kernel->prepare(&a->args);
 }
 
-/* A sleeping OpenMP team takes long to wake; in an engine it would be awake. */
-static void wake_team(int64_t threads)
-{
-    if (threads > 1) {
-#pragma omp parallel num_threads((int)threads)
-        {
-#pragma omp barrier
-        }
-    }
-}
-
 static void before_hot(void *context)
 {
     struct attention *a = context;
     if (a->check_each)
         poison_outputs(a);
-    wake_team(a->x->prepared.problem.threads);
+    kvg_wake_team(a->x->prepared.problem.threads);
 }
 
 static void before_cold(void *context)
@@ -172,7 +160,7 @@ static void before_cold(void *context)
     kvg_evict_range(a->lse, a->lse_bytes);
     kvg_evict_range(a->x->workspace, a->x->workspace_bytes);
     kvg_meter_sweep(a->x->session->meter);
-    wake_team(p->problem.threads);
+    kvg_wake_team(p->problem.threads);
 }
 
 /* Is the output of the timed call the one that was verified? */

@@ -57,6 +57,28 @@ static void take_roofs(struct kvg_execution *x, int again)
         row->gather_roof = larger(row->gather_roof, kvg_measure_gather_roof(&x->prepared, threads));
 }
 
+void kvg_wake_team(int64_t threads)
+{
+    if (threads > 1) {
+#pragma omp parallel num_threads((int)threads)
+        {
+#pragma omp barrier
+        }
+    }
+}
+
+/* Samples that scatter like this say more about the machine than about the kernel. The spread between the
+ * quartiles of quiet runs is a few percent of the median. */
+#define NOISY 0.25
+static void remark_noise(struct kvg_execution *x)
+{
+    double spread = (x->row->time_q3 - x->row->time_q1) / x->row->time_median;
+    if (spread > NOISY)
+        kvg_remark(
+            x, "noisy: half of the samples lie %.0f %% of the median apart; measure again on a quiet machine",
+            100 * spread);
+}
+
 int kvg_time(struct kvg_execution *x, struct kvg_measurement *m)
 {
     char name[KVG_CASE_STRING_MAX], method[256];
@@ -84,6 +106,7 @@ int kvg_time(struct kvg_execution *x, struct kvg_measurement *m)
     x->row->time_q3 = summary.q3;
     x->row->time_mad = summary.mad;
     x->row->n_samples = n;
+    remark_noise(x);
     kvg_row_set_string(&x->row->timing_method, method);
     if (keep_samples(x->row, samples, n))
         return kvg_verdict(x, KVG_OUT_OF_MEMORY, "no memory for %lld samples", (long long)n);

@@ -99,6 +99,7 @@ static void before_cold(void *context)
     kvg_evict_range(s->v_cache, s->cache_bytes);
     kvg_evict_range(p->slot_mapping, p->store_tokens * (int64_t)sizeof(int64_t));
     kvg_meter_sweep(s->x->session->meter);
+    kvg_wake_team(p->problem.threads);
 }
 
 static int time_calls(struct store *s)

@@ -14,21 +14,21 @@
 
 /* Values of one axis: "1k,8k,32k", "1k:128k:*2" (also +STEP), globs for kernel. NULL = as the suite says. */
 struct kvg_plan_request {
-    const char *suite;            /* "quick", "full", ... or a path that ends in .yaml; NULL = none */
+    const char *suite;                /* "quick", "full", ... or a path that ends in .yaml; NULL = none */
     const char *axis[KVG_AXIS_COUNT]; /* overrides */
-    const char *case_string;      /* --case: exactly this case; suite and overrides unused */
-    const char *filter;           /* POSIX extended regex over case strings; leading '-' negates */
+    const char *case_string;          /* --case: exactly this case; suite and overrides unused */
+    const char *filter;               /* POSIX extended regex over case strings; leading '-' negates */
 };
 
 struct kvg_plan {
-    char name[64];        /* suite name */
+    char name[64]; /* suite name */
     struct kvg_case *cases;
     int64_t count;
-    int64_t dropped;      /* duplicates after completion (auto x calibrations, say) */
+    int64_t dropped; /* duplicates after completion (auto x calibrations, say) */
 };
 /* Kernel names are resolved here: "best" becomes the kernel of highest rank that supports the case, a glob
- * every match. A case no kernel takes stays in the plan with the name as given, to be skipped with the reason.
- * An empty plan is an error (exit code 3: nothing would run). */
+ * every match. A case no kernel takes stays in the plan with the name as given, to be skipped with the
+ * reason. An empty plan is an error (exit code 3: nothing would run). */
 int kvg_plan_make(const struct kvg_plan_request *request, struct kvg_plan *plan, struct kvg_error *error);
 void kvg_plan_free(struct kvg_plan *plan);
 

@@ -96,16 +96,18 @@ int kvg_ref_attention_f64(const struct kvg_ref_attention *a, const struct kvg_re
 int kvg_ref_attention_emulate(const struct kvg_ref_attention *a, const struct kvg_ref_emulation *how,
                               const struct kvg_ref_row *rows, int64_t n_rows, float *out, float *lse);
 /* How far a kernel may drift from its emulation although it does the same: its logit j is off by at most
- *   theta_j = logit_rel * |scale| sum_d |q_d k_jd| + max_rel * |running max| + logit_abs   (natural logarithm),
- * so a P close to a rounding boundary may fall to the other side of it. f_j is the farthest that the rounded P
- * can move (mostly 0), over the row sum. All arrays are [rows * head_dim] unless said otherwise; any may be NULL. */
+ *   theta_j = logit_rel * |scale| sum_d |q_d k_jd| + max_rel * |running max| + logit_abs   (natural
+ * logarithm), so a P close to a rounding boundary may fall to the other side of it. f_j is the farthest that
+ * the rounded P can move (mostly 0), over the row sum. All arrays are [rows * head_dim] unless said
+ * otherwise; any may be NULL. */
 struct kvg_ref_drift_model {
     double logit_rel, max_rel, logit_abs;
 };
 struct kvg_ref_drift {
     double *flips;    /* sum f |v| */
     double *sq_flips; /* sum f^2 v^2 */
-    double *partial;  /* largest |sum of p v so far| at the end of a tile; over splits the root of the squares */
+    double
+        *partial; /* largest |sum of p v so far| at the end of a tile; over splits the root of the squares */
     double *flip_sum; /* [rows] sum f */
 };
 /* kvg_ref_attention_emulate, and the drift with it. */

@@ -108,6 +108,13 @@ static void shares(const struct kvg_row *row, double out[2])
     }
 }
 
+/* Samples that scatter say more about the machine than about the kernel. Quiet runs have a few percent. */
+#define NOISY 0.25 /* (third - first quartile) / median */
+static int noisy(const struct kvg_row *row)
+{
+    return (row->time_q3 - row->time_q1) / row->time_median > NOISY;
+}
+
 static void print_speed_line(struct kvg_table *t, const struct kvg_row *row, double times_auto)
 {
     char c[6][KVG_CELL], kernel[64];
@@ -119,7 +126,10 @@ static void print_speed_line(struct kvg_table *t, const struct kvg_row *row, dou
             kvg_cell_time(row->time_median, c[0]), kvg_cell_digits(trusted ? rate / 1e9 : NAN, 3, c[1]),
             kvg_cell_fixed(trusted ? share[0] : NAN, 0, c[2]),
             kvg_cell_fixed(trusted ? share[1] : NAN, 0, c[3]), kvg_cell_fixed(times_auto, 2, c[4]),
-            trusted ? " " : "?", kvg_cell_case(row, c[5]));
+            !trusted     ? "?"
+            : noisy(row) ? "~"
+                         : " ",
+            kvg_cell_case(row, c[5]));
 }
 
 /* From where on is the dtype faster than auto, and by how much at the longest context? */
@@ -170,7 +180,7 @@ static void say_gains(struct kvg_table *t, const struct gain *gains, int n)
 static void print_speed(struct kvg_table *t, const struct kvg_picks *picks, int64_t begin, int64_t end)
 {
     const struct kvg_row *row = picks->picks[begin].row;
-    int math = by_arithmetic(row), n_gains = 0, suspect = 0;
+    int math = by_arithmetic(row), n_gains = 0, suspect = 0, scattered = 0, lines = 0;
     struct gain gains[8];
     print_shape(t, picks, begin, end);
     fprintf(t->out, "  %7s  %-*s%-8s%-*s%9s%8s%9s%7s%7s  %s\n", "context", dtype_width(t), "dtype", "path",
@@ -191,11 +201,17 @@ static void print_speed(struct kvg_table *t, const struct kvg_picks *picks, int6
             double times = row->status == KVG_PASSED ? reference / row->time_median : NAN;
             print_speed_line(t, row, times);
             suspect |= row->status == KVG_SUSPECT;
+            scattered += noisy(row);
+            lines++;
             if (row->status == KVG_PASSED && strcmp(row->kv_cache_dtype, "auto") != 0)
                 note_gain(gains, &n_gains, row, times);
         }
     }
     say_gains(t, gains, n_gains);
+    if (scattered)
+        kvg_table_say(
+            t, "~ noisy (%d of %d): the samples scatter; measure on a quiet machine before you compare.",
+            scattered, lines);
     if (suspect)
         kvg_table_say(t, "? faster than the roof allows: the time stands, no throughput is claimed.");
     row = picks->picks[begin].row;
