@@ -4,58 +4,64 @@
  *
  * The idea. Decode reads every K and V byte once and does little with it, so the kernel is a memory reader
  * with some arithmetic hidden under it. One warp asks for pages with bulk tensor copies into a ring of
- * stages; eight warps compute, each for one KV head.
- *   - The products are turned round: S^T = K Q^T and O^T = V^T P^T, so keys and dims fill the 16 rows of the
- *     tensor instruction and the query heads of a group sit in its 8 columns. Nothing of K or V is padding.
- *   - The order of dims in K Q^T and of dims in O^T is free. It is chosen so that a lane reads 16 bytes of
- * one row at a time, conflict-free under the 128-byte swizzle, and never shuffles K or V between lanes: K:
- * lane (g, t) = (lane / 4, lane % 4) owns dims 32t .. 32t+31 (FP8) of keys g and g + 8; V: lane (g, t) owns
- * dims 16g .. 16g+15 (FP8) of keys 2t, 2t+1, 2t+8, 2t+9; two byte permutes put the two keys of a dim side by
- * side, which is the transpose that FP8 lacks on Hopper.
- *   - P crosses over with one movmatrix per 8 keys. The running max is only reduced when a vote says it grew.
- *   - Every tile's product starts at zero and is added to FP32 registers.
+ * stages; eight warps compute.
+ *   - The products are turned round: S^T = K Q^T and O^T = V^T P^T, so keys and dims fill the 16 rows
+ *     of the tensor instruction and the query heads of a group sit in its 8 columns. Nothing of K or V
+ *     is padding.
+ *   - The order of dims in K Q^T and in O^T is free. It is chosen so that a lane reads 16 bytes of one
+ *     row at a time, free of bank conflicts under the 128-byte swizzle, and K and V never move between
+ *     lanes. With lane = 4 g + t, in FP8:
+ *   - K: lane (g, t) owns dims 32t .. 32t+31 of keys g and g + 8;
+ *   - V: lane (g, t) owns dims 16g .. 16g+15 of keys 2t, 2t+1, 2t+8, 2t+9. Two byte permutes put the
+ *     two keys of a dim side by side: the transpose that 8-bit data lacks on Hopper.
+ *   - P crosses over with one movmatrix per 8 keys. The running max is only reduced when a vote says
+ *     it grew.
+ *   - Every tile's product starts at zero and is added to FP32 registers, so nothing is lost over the
+ *     context.
  *
- * Counts for 16 keys of one KV head, head_dim 128, FP8 (4 KB of payload), instructions of one warp:
- *   loads 8, unpack 64, permutes 16, tensor 16, flush 16 adds, softmax about 40: 160, that is 0.04 a byte. At
- *   33 bytes/ns an SM (4400 GB/s over 132) and 1.7 GHz that is 0.8 of the 4 issue slots of a cycle.
+ * Bytes and operations, head_dim 128, FP8: 256 bytes a key and KV head. For 32 keys of one head (8 KB) a warp
+ * issues about 400 instructions (SASS): 128 unpack, 32 permutes, 32 HMMA, 16 LDS, 32 adds of the flush, the
+ * rest softmax and control. At 4400 GB/s an SM gets 33 bytes/ns, 19 a cycle: 0.9 of its 4 issue slots.
+ * Measured by ncu: 28 % of the slots, DRAM 84 to 89 % of its peak. So arithmetic is no limit; what is left is
+ * latency at both ends and the unequal speed of the multiprocessors.
+ *
+ * Ladder. H200, cold L2, block 16, NHD, shuffled pages, 32/8 heads, d 128, e4m3. Figures: % of the gather
+ * roof of the same run for B64 x 32k, B8 x 32k, B1 x 128k, then the time of B1 x 8k. (Two machines appear,
+ * with a linear read of 4430 and of 4550 GB/s.)
+ *   - v1: splits of about 1000 tokens, all 8 heads a block, items by a counter, merge in a second
+ *     kernel. Predicted 95 %, since this way of reading without arithmetic reaches 100. Got 91.2,
+ *     89.6, 77.7, 16.7 us: partial results (16 KB an item), serial loads in the merge, idle blocks at
+ *     the end.
+ *   - v2: one list of slabs, cut into chunks that shrink from round to round; the max restarts at
+ *     splits inside a chunk, so that partial results no longer follow the splits; the merge sends all
+ *     loads at once. Predicted 95. Got 93.9 with 8 heads a block and, in a sweep, 95.7, 89.8, 86.0,
+ *     17.2 us: two splits side by side, added up in shared memory, halve the partial results.
+ *   - v3: clusters of 8 blocks that add up through distributed shared memory. Predicted 14 us for B1 x
+ *     8k, got 17.7: half of the multiprocessors read too slowly, and 16 clusters do not fit at once.
+ *     Taken out.
+ *   - v4: the reader starts before the other warps; a kernel that the decode kernel overlaps sets the
+ *     counter to zero. In a sweep 96.1, 89.5, 85.0.
+ *   - v5: chunk shares rounded up (rounded down, an exact share fell one slab short and the last block
+ *     did half as much again). With it a dry pass over the loop while the first pages travel, since
+ *     code is cold after the flush. Predicted -2 us, got 96.4, 88.4, 83.7, 18.8 us, no better when
+ *     each pair of warps fetched a quarter of the code: fetching is the serial part and delays the
+ *     reader. Dry pass taken out.
+ *   - v6: in a single round one head and eight splits a block, chunks that end where sequences end,
+ *     four stages instead of six: fewer bytes in flight share the memory more evenly (blocks of B8 x
+ *     32k end within 7 % of each other; it was 40 %). Got 96.9, 91.9 to 92.7, 87.2 to 88.1, 16.6 to
+ *     16.9 us. B64 x 128k 99.0. The dequant path: B64 x 32k e4m3 96.7, e5m2 97.0, bf16 98.4; B8 x 32k
+ *     e4m3 92.3.
+ *
+ * What is left. B1 x 8k, by clocks read in the kernel, from a block's start: block table there at 3.2 us
+ * (cold code, cold table), first page at 5.0, last page done at 8.1 to 9.0, splits added at 9.1 to 9.9, the
+ * merge sees them at 10.7 and ends at 12.4; 3.4 us between events around an empty kernel come on top. B1 x
+ * 128k: ncu gives the decode kernel 66.9 of 71.8 us, at 84 % of the DRAM peak. bf16: a 256-byte row takes two
+ * boxes; reading alone reaches 99.6 %.
  */
 #ifndef KVG_CUDA_DECODE_SM90_CUH
 #define KVG_CUDA_DECODE_SM90_CUH
 
-#include "../kernel.h"
-#include "plan.h"
-#include "ptx.cuh"
-
-struct kvg_sm90_params {
-    CUtensorMap k, v; /* bytes x slots x heads x blocks */
-    const void *q;
-    int64_t q_stride_token, q_stride_head;
-    const int32_t *block_table;
-    int64_t block_table_stride;
-    const int32_t *seq_lens, *cu_q_lens;
-    const float *q_scale, *k_scale, *v_scale;
-    int64_t scale_stride;
-    float softmax_scale, soft_cap;
-    uint16_t *out;
-    int64_t out_stride_token, out_stride_head;
-    float *lse;
-    int64_t lse_stride_token;
-    float2 *part_stats; /* (max in log2 units, row sum) */
-    float *part_out;    /* unnormalised, head_dim floats a row */
-    uint32_t *counter;
-    int batch, q_heads, group, head_dim, block_size, window, causal, max_q_len;
-    int64_t max_seq_len;
-    int32_t *prefix_out; /* block 0 leaves the prefix sums here for the merge */
-    int heads, row_blocks, splits_per_block, columns, box_tokens, split_tokens, slab_tokens, slabs_per_seq,
-        head_blocks;
-    int stages, stage_bytes, rectangular, dynamic, rounds, chunks_per_round;
-    int boxes_log2, per_tile_log2, block_log2,
-        tiles_per_slab; /* block_log2: -1 if block_size is no power of two */
-    uint32_t round_start[KVG_SM90_MAX_ROUNDS],
-        round_step[KVG_SM90_MAX_ROUNDS]; /* shares of all slabs, 2^-32 */
-};
-
-enum { KVG_SM90_UNIT_RING = 8, KVG_SM90_MAX_STAGES = 16, KVG_SM90_THREADS = 32 * (KVG_SM90_WARPS + 4) };
+#include "decode_sm90_work.cuh"
 
 /* P is scaled by 2^offset before it is rounded: 8 is FlashAttention-3's rule for e4m3; 14 keeps f16 out of
  * its subnormals down to 2^-28 of the maximum. */
@@ -72,159 +78,6 @@ struct kvg_sm90_shared {
     uint64_t unit_full[KVG_SM90_UNIT_RING], unit_empty[KVG_SM90_UNIT_RING];
     int32_t unit[KVG_SM90_UNIT_RING];
 };
-
-/* What a block works on without a break: slabs [s0, s1) of one sequence, for one block of heads. */
-struct kvg_sm90_segment {
-    int b, head_block;
-    int slot;  /* of its partial result: chunk + sequence */
-    int whole; /* it covers all slabs of the sequence and writes the output itself */
-    int len;   /* keys of the sequence */
-    int q_len;
-    int first; /* first visible key of any query */
-    int s0, s1;
-};
-
-KVG_DEV int kvg_first_visible(const kvg_sm90_params &p, int len, int q_len)
-{
-    const int last0 = p.causal ? len - q_len : len - 1;
-    return max(0, last0 - p.window + 1);
-}
-
-/* First visible slab of a sequence. A branch, so that without a window nothing waits for the length. */
-KVG_DEV int kvg_first_slab(const kvg_sm90_params &p, int len, int q_len)
-{
-    if (p.window > 0)
-        return kvg_first_visible(p, len, q_len) / p.slab_tokens;
-    return 0;
-}
-
-/* Slabs of a sequence in the list of all slabs. */
-KVG_DEV int kvg_slab_count(const kvg_sm90_params &p, int len, int q_len)
-{
-    return len <= 0 ? 0 : (len + p.slab_tokens - 1) / p.slab_tokens - kvg_first_slab(p, len, q_len);
-}
-
-/* First slab of chunk j, of n in all. Chunks get smaller from round to round. */
-KVG_DEV int kvg_chunk_begin(const kvg_sm90_params &p, int n, int j)
-{
-    const int r = j / p.chunks_per_round, i = j - r * p.chunks_per_round;
-    if (r >= p.rounds)
-        return n;
-    return (int)min((uint64_t)n, (uint64_t)n * (p.round_start[r] + (uint64_t)p.round_step[r] * i) >> 32);
-}
-
-/* The chunk that slab x is in. */
-KVG_DEV int kvg_chunk_of(const kvg_sm90_params &p, int n, int x)
-{
-    int lo = 0, hi = p.rounds * p.chunks_per_round;
-    while (hi - lo > 1) {
-        const int mid = (lo + hi) / 2;
-        if (kvg_chunk_begin(p, n, mid) <= x)
-            lo = mid;
-        else
-            hi = mid;
-    }
-    return lo;
-}
-
-/* Goes through the segments of work item u = (chunk, head block). `prefix` counts slabs before each sequence
- * (NULL: every sequence has slabs_per_seq of them). */
-struct kvg_sm90_walk {
-    int pos, end, b, chunk, head_block;
-    KVG_MEMBER void open(const kvg_sm90_params &p, const int32_t *prefix, int u)
-    {
-        const int n = prefix ? prefix[p.batch] : p.batch * p.slabs_per_seq;
-        head_block = u % p.head_blocks;
-        chunk = u / p.head_blocks;
-        pos = kvg_chunk_begin(p, n, chunk);
-        end = kvg_chunk_begin(p, n, chunk + 1);
-        if (prefix) {
-            int lo = 0, hi = p.batch; /* prefix[lo] <= pos < prefix[hi] */
-            while (hi - lo > 1) {
-                const int mid = (lo + hi) / 2;
-                if (prefix[mid] <= pos)
-                    lo = mid;
-                else
-                    hi = mid;
-            }
-            b = lo;
-        } else {
-            b = pos / p.slabs_per_seq;
-        }
-    }
-    KVG_MEMBER bool next(const kvg_sm90_params &p, const int32_t *prefix, kvg_sm90_segment &x)
-    {
-        int from, to;
-        while (true) {
-            if (pos >= end)
-                return false;
-            from = prefix ? prefix[b] : b * p.slabs_per_seq;
-            to = prefix ? prefix[b + 1] : from + p.slabs_per_seq;
-            if (to > pos)
-                break;
-            b++;
-        }
-        const int stop = min(end, to);
-        x.b = b;
-        x.head_block = head_block;
-        x.slot = chunk + b;
-        x.whole = pos == from && stop == to;
-        x.len = p.seq_lens[b];
-        x.q_len = p.cu_q_lens[b + 1] - p.cu_q_lens[b];
-        const int skip = kvg_first_slab(p, x.len, x.q_len);
-        x.first = p.window > 0 ? kvg_first_visible(p, x.len, x.q_len) : 0;
-        x.s0 = skip + pos - from;
-        x.s1 = skip + stop - from;
-        pos = stop;
-        b++;
-        return true;
-    }
-};
-
-/* Steps of a segment: tiles_per_slab for each slab, all splits of a slab together. [begin, end) hold visible
- * keys. */
-KVG_DEV void kvg_step_range(const kvg_sm90_params &p, const kvg_sm90_segment &x, int tile, int tiles_per_slab,
-                            int &begin, int &end)
-{
-    const int last = x.s1 - 1, keys = min(p.split_tokens, x.len - last * p.slab_tokens);
-    end = (last - x.s0) * tiles_per_slab + max(0, (keys + tile - 1) / tile);
-    begin =
-        p.splits_per_block == 1 && p.window > 0 ? min(end, max(0, x.first - x.s0 * p.slab_tokens) / tile) : 0;
-}
-
-/* Slabs before each sequence, by the arithmetic warps; prefix has batch + 1 entries. */
-static __device__ void kvg_prefix_slabs(const kvg_sm90_params &p, int32_t *prefix)
-{
-    __shared__ int32_t warp_sum[KVG_SM90_WARPS];
-    constexpr int threads = 32 * KVG_SM90_WARPS;
-    const int per = (p.batch + threads - 1) / threads;
-    const int from = threadIdx.x * per;
-    int sum = 0;
-    for (int i = from; i < min(from + per, p.batch); i++) {
-        prefix[i] = sum;
-        sum += kvg_slab_count(p, p.seq_lens[i], p.cu_q_lens[i + 1] - p.cu_q_lens[i]);
-    }
-    int incl = sum;
-    for (int d = 1; d < 32; d *= 2) {
-        const int up = __shfl_up_sync(~0u, incl, d);
-        if ((threadIdx.x & 31) >= d)
-            incl += up;
-    }
-    if ((threadIdx.x & 31) == 31)
-        warp_sum[threadIdx.x / 32] = incl;
-    kvg_named_barrier(3, threads);
-    int before = incl - sum;
-    for (int w = 0; w < (int)threadIdx.x / 32; w++)
-        before += warp_sum[w];
-    for (int i = from; i < min(from + per, p.batch); i++)
-        prefix[i] += before;
-    if (threadIdx.x == threads - 1)
-        prefix[p.batch] = before + sum;
-    kvg_named_barrier(3, threads);
-    if (blockIdx.x == 0)
-        for (int i = threadIdx.x; i <= p.batch; i += threads)
-            p.prefix_out[i] = prefix[i];
-}
 
 /* ------------------------------------------------------------------ the reader */
 

@@ -187,7 +187,10 @@ int kvg_sm90_make_plan(const struct kvg_problem *p, const struct kvg_sm90_tuning
     plan->chunks_per_round = choose_chunks(p, plan, multiprocessors, rounds);
     const int most_rounds = plan->chunks_per_round * plan->head_blocks > multiprocessors ? 1 : rounds;
     const int64_t least = 320 * KVG_SM90_WARPS / (plan->heads * plan->row_blocks);
-    cut_rounds(plan, tokens_per_block, least, most_rounds, tuning && tuning->ratio ? tuning->ratio : 60);
+    cut_rounds(plan, tokens_per_block, least, most_rounds,
+               tuning && tuning->ratio ? tuning->ratio
+               : plan->segments > 1    ? 80
+                                       : 60);
     plan->split_tokens = tuning && tuning->split_tokens ? tuning->split_tokens : choose_split(p, plan);
     plan->box_tokens = (int)gcd64(gcd64(p->block_size, plan->split_tokens), plan->tile);
     if (plan->box_tokens < 8) {
