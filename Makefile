@@ -72,7 +72,7 @@ ISA_avx512vbmi := $(ISA_avx512) -mavx512vbmi -mavx512bf16
 isa_flags = $(ISA_$(lastword $(subst _, ,$(basename $(notdir $(1))))))
 
 # ---------------------------------------------------------------- sources
-SRC_C   := $(wildcard kernels/*.c kernels/cpu/*.c reference/*.c harness/*.c harness/inputs/*.c results/*.c plots/*.c)
+SRC_C   := $(wildcard kernels/*.c kernels/cpu/*.c kernels/cuda/*.c reference/*.c harness/*.c harness/inputs/*.c results/*.c plots/*.c)
 SRC_CXX := harness/bench_shim.cc
 MAIN    := harness/main.c
 OBJ     := $(SRC_C:%.c=$(B)/obj/%.o) $(SRC_CXX:%.cc=$(B)/obj/%.o)
@@ -82,7 +82,7 @@ TESTS   := $(patsubst tests/unit/%.c,$(B)/tests/%,$(wildcard tests/unit/test_*.c
 PATHS_DEF := -DKVG_SOURCE_DIR='"$(CURDIR)"' -DKVG_DATA_DIR='"$(PREFIX)/share/kvgauge"' \
              -DKVG_VERSION='"$(VERSION)"' -DKVG_GIT_SHA='"$(GIT_SHA)"' -DKVG_GIT_DIRTY=$(GIT_DIRTY)
 
-.PHONY: all cpu run test deps-run deps-test asan clean install uninstall help lint bundle FORCE
+.PHONY: all cpu run test deps-run deps-test asan clean install uninstall help lint bundle gpu-bench FORCE
 
 all: $(B)/kvgauge ## build build/kvgauge (with CUDA where nvcc and a GPU are found)
 cpu: $(B)/kvgauge ## build without CUDA
@@ -103,6 +103,7 @@ test: deps-test ## unit, command-line and file-format tests
 
 $(B)/kvgauge: $(OBJ)
 	@mkdir -p $(@D)
+	@echo '  $(if $(NVTX_CFLAGS),NVTX  ranges built in ($(NVTX_DIR)),NVTX  no CUDA toolkit found: built without ranges for profilers)'
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(COMMON) $(LDFLAGS) -rdynamic -o $@ $^ $(LDLIBS_ALL)
 
@@ -131,6 +132,24 @@ $(B)/tests/%: $(B)/obj/tests/unit/%.o $(LIB_OBJ)
 .SECONDARY: $(TESTS:$(B)/tests/%=$(B)/obj/tests/unit/%.o)
 
 -include $(OBJ:.o=.d) $(patsubst $(B)/tests/%,$(B)/obj/tests/unit/%.d,$(TESTS))
+
+# ---------------------------------------------------------------- CUDA
+# The kernels for Hopper and the program that checks and times them on a GPU. Compiling needs nvcc and no GPU; a
+# decode kernel that spills registers or uses local memory fails the build.
+NVCC      := $(if $(CUDA_HOME),$(CUDA_HOME)/bin/nvcc,nvcc)
+NVCCFLAGS := -gencode arch=compute_90a,code=sm_90a -O3 -std=c++17 --diag-suppress 128 -Xptxas -v
+CUDA_OBJ  := $(patsubst %.cu,$(B)/gpu/%.o,$(wildcard kernels/cuda/*.cu) tests/gpu/decode_bench.cu)
+
+gpu-bench: $(B)/gpu/decode_bench ## compile the CUDA kernels and their check-and-time program (nvcc, no GPU needed)
+$(B)/gpu/decode_bench: $(CUDA_OBJ) $(B)/obj/kernels/cuda/plan.o
+	@if grep -hE '[1-9][0-9]* bytes (stack frame|spill)' $(B)/gpu/kernels/cuda/decode_*.ptxas; then \
+	  echo 'a decode kernel uses local memory (see above)' >&2; exit 1; fi
+	$(call say,LINK,$@)
+	$(Q)$(NVCC) -o $@ $^ -lgomp
+$(B)/gpu/%.o: %.cu $(wildcard kernels/cuda/*.cuh kernels/cuda/*.h kernels/*.h tests/gpu/*.cuh)
+	@mkdir -p $(@D)
+	$(call say,NVCC,$<)
+	$(Q)$(NVCC) $(NVCCFLAGS) -c -o $@ $< 2>$(@:.o=.ptxas) || { cat $(@:.o=.ptxas) >&2; exit 1; }
 
 asan: deps-test ## the same tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B)/asan OPT='-O1' \
