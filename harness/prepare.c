@@ -182,8 +182,8 @@ int kvg_prepare(const struct kvg_case *c, const struct kvg_prepare_options *opti
     kvg_prepare_options_default(&out->options);
     if (options)
         out->options = *options;
-    if (kvg_layout_sizes(out, error) || kvg_layout_allocate(out, error) || kvg_layout_fill(out, error) ||
-        fill_sources(out, error) || quantise(out, error)) {
+    if (kvg_layout_sizes(out, error) || kvg_layout_allocate(out, error) ||
+        kvg_layout_fill(out, c->seed, error) || fill_sources(out, error) || quantise(out, error)) {
         kvg_prepared_free(out);
         return -1;
     }
@@ -285,22 +285,23 @@ static int other_layer(struct kvg_prepared *p, uint64_t seed, int *only, struct 
 int kvg_prepared_renew(struct kvg_prepared *p, uint64_t seed, struct kvg_error *error)
 {
     const struct kvg_case *c = &p->c;
-    int flip = 0;
+    int only = 0;
     if (kvg_input_is_synthetic(c->input))
         p->values.seed = seed;
-    else if (other_layer(p, seed, &flip, error))
+    else if (other_layer(p, seed, &only, error))
         return -1;
-    if (flip) {
+    if (kvg_layout_fill(p, seed, error) || fill_sources(p, error))
+        return -1;
+    if (only && seed != c->seed) {
         flip_signs(p->q, p->total_q * c->q_heads * c->head_dim);
         flip_signs(p->k, p->total_kv * c->kv_heads * c->head_dim);
         flip_signs(p->v, p->total_kv * c->kv_heads * c->head_dim);
-    } else if (fill_sources(p, error)) {
-        return -1;
     }
     if (quantise(p, error))
         return -1;
-    const void *changed[] = {p->q,       p->k,       p->v,       p->q8,     p->q_scale,
-                             p->k_scale, p->v_scale, p->k_cache, p->v_cache};
+    const void *changed[] = {p->q,         p->k,          p->v,         p->q8,          p->q_scale,
+                             p->k_scale,   p->v_scale,    p->k_cache,   p->v_cache,     p->seq_lens,
+                             p->cu_q_lens, p->cu_kv_lens, p->row_table, p->block_table, p->slot_mapping};
     for (size_t i = 0; i < sizeof changed / sizeof changed[0]; i++)
         kvg_guard_seal(p->guards, changed[i]);
     return 0;

@@ -84,10 +84,11 @@ int64_t kvg_dtype_bytes(enum kvg_dtype dtype);
 /* Did a kernel write outside its buffers, or change its inputs? 0 = no; -1 with the buffer's name. The inputs
  * are hashed at the end of kvg_prepare. */
 int kvg_prepared_check(const struct kvg_prepared *p, struct kvg_error *error);
-/* Gives Q, K, V, scales and caches other values in place (same shape, same pages): a kernel that remembers
- * its answer is found out. Synthetic: those of `seed`, which should differ from the present one. Captured:
- * another layer, or the signs flipped where the file has one layer. p->c stays as it is. After a failure p
- * can only be freed. */
+/* Gives Q, K, V, scales and caches other values in place, deals the pages anew and, in a ragged batch, moves
+ * the lengths on by one sequence (same problem, same buffers): a kernel that remembers its answer, its scales
+ * or where the pages lie is found out. Synthetic: the values of `seed`, which should differ from the present
+ * one; the case's own brings everything back. Captured: another layer, or the signs flipped where the file
+ * has one layer. p->c stays as it is. After a failure p can only be freed. */
 int kvg_prepared_renew(struct kvg_prepared *p, uint64_t seed, struct kvg_error *error);
 
 #endif

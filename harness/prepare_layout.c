@@ -203,13 +203,14 @@ int kvg_layout_allocate(struct kvg_prepared *p, struct kvg_error *error)
     return 0;
 }
 
-static void fill_lengths(struct kvg_prepared *p)
+/* The lengths of the case, `turn` places further on: the totals stay what they were. */
+static void fill_lengths(struct kvg_prepared *p, int64_t turn)
 {
     const struct kvg_case *c = &p->c;
     p->cu_q_lens[0] = 0;
     p->cu_kv_lens[0] = 0;
     for (int64_t i = 0; i < c->batch; i++) {
-        int64_t length = kvg_layout_length(c, i);
+        int64_t length = kvg_layout_length(c, (i + turn) % c->batch);
         p->seq_lens[i] = (int32_t)length;
         p->cu_q_lens[i + 1] = p->cu_q_lens[i] + (int32_t)kvg_layout_q_len(c, length);
         p->cu_kv_lens[i + 1] = p->cu_kv_lens[i] + length;
@@ -230,18 +231,18 @@ static int32_t deal(int32_t *deck, int64_t i, int64_t count, uint64_t seed)
     return card;
 }
 
-static void fill_pages(struct kvg_prepared *p, int32_t *deck)
+static void fill_pages(struct kvg_prepared *p, int32_t *deck, uint64_t seed)
 {
     const struct kvg_case *c = &p->c;
     int64_t dealt = 0;
     for (int64_t b = 0; b < p->num_blocks; b++)
         deck[b] = (int32_t)b;
-    int32_t spare = deal(deck, dealt++, p->num_blocks, c->seed); /* a free page to point at */
+    int32_t spare = deal(deck, dealt++, p->num_blocks, seed); /* a free page to point at */
     for (int64_t i = 0; i < c->batch; i++) {
         int32_t *table = p->block_table + i * p->block_table_stride;
         for (int64_t page = 0; page < p->block_table_stride; page++)
             table[page] =
-                page < pages_of(c, p->seq_lens[i]) ? deal(deck, dealt++, p->num_blocks, c->seed) : spare;
+                page < pages_of(c, p->seq_lens[i]) ? deal(deck, dealt++, p->num_blocks, seed) : spare;
         for (int64_t t = 0; t < p->seq_lens[i]; t++)
             p->slot_mapping[p->cu_kv_lens[i] + t] =
                 (int64_t)table[t / c->block_size] * c->block_size + t % c->block_size;
@@ -250,13 +251,13 @@ static void fill_pages(struct kvg_prepared *p, int32_t *deck)
         p->slot_mapping[t] = -1;
 }
 
-int kvg_layout_fill(struct kvg_prepared *p, struct kvg_error *error)
+int kvg_layout_fill(struct kvg_prepared *p, uint64_t seed, struct kvg_error *error)
 {
     int32_t *deck = malloc((size_t)p->num_blocks * sizeof *deck);
     if (!deck)
         return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory for %" PRId64 " page numbers", p->num_blocks);
-    fill_lengths(p);
-    fill_pages(p, deck);
+    fill_lengths(p, seed != p->c.seed);
+    fill_pages(p, deck, seed);
     free(deck);
     return 0;
 }

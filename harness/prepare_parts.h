@@ -17,8 +17,9 @@ int64_t kvg_layout_q_len(const struct kvg_case *c, int64_t length);
 /* Sets totals, problem, num_blocks, strides and so on, or refuses sizes that cannot be. Allocates nothing. */
 int kvg_layout_sizes(struct kvg_prepared *p, struct kvg_error *error);
 int kvg_layout_allocate(struct kvg_prepared *p, struct kvg_error *error);
-/* Fills seq_lens, cu_*, row_table, block_table and slot_mapping. */
-int kvg_layout_fill(struct kvg_prepared *p, struct kvg_error *error);
+/* Fills seq_lens, cu_*, row_table, block_table and slot_mapping. `seed` shuffles the pages; where it is not
+ * the case's own, the sequences trade lengths too. Sizes and totals stay those of kvg_layout_sizes. */
+int kvg_layout_fill(struct kvg_prepared *p, uint64_t seed, struct kvg_error *error);
 
 /* prepare_scales.c: scales of p->values to q_scale, k_scale, v_scale. */
 int kvg_scales_measure(struct kvg_prepared *p, struct kvg_error *error);

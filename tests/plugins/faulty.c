@@ -265,6 +265,51 @@ static int remembers(const struct kvg_attention_args *a)
     return KVG_OK;
 }
 
+/* A copy of the first call's answer to "where do the pages lie, and how many keys are there?" */
+static const int32_t *first_seen(const int32_t *now, int64_t count, int32_t **kept)
+{
+    if (!*kept) {
+        *kept = malloc((size_t)count * sizeof **kept);
+        memcpy(*kept, now, (size_t)count * sizeof **kept);
+    }
+    return *kept;
+}
+
+/* Plans for good in its first call, as a captured graph may: the pages stay what they were then. */
+static int remembers_pages(const struct kvg_attention_args *a)
+{
+    static int32_t *kept;
+    struct kvg_attention_args mine = *a;
+    mine.block_table = first_seen(a->block_table, a->problem->batch * a->block_table_stride, &kept);
+    return right(&mine);
+}
+
+/* The same of the lengths. */
+static int remembers_lengths(const struct kvg_attention_args *a)
+{
+    static int32_t *kept;
+    struct kvg_attention_args mine = *a;
+    mine.seq_lens = first_seen(a->seq_lens, a->problem->batch, &kept);
+    return right(&mine);
+}
+
+/* And of the scales of the heads. */
+static int remembers_scales(const struct kvg_attention_args *a)
+{
+    static float *k, *v;
+    size_t bytes = (size_t)(a->scales.stride ? a->problem->kv_heads : 1) * sizeof *k;
+    struct kvg_attention_args mine = *a;
+    if (!k) {
+        k = malloc(bytes);
+        v = malloc(bytes);
+        memcpy(k, a->scales.k, bytes);
+        memcpy(v, a->scales.v, bytes);
+    }
+    mine.scales.k = k;
+    mine.scales.v = v;
+    return right(&mine);
+}
+
 /* Does its work twice, and from the third call on none: the outputs keep what they held. */
 static int tires(const struct kvg_attention_args *a)
 {
@@ -330,6 +375,9 @@ KERNEL(writes_past_workspace, writes_past_workspace);
 KERNEL(writes_its_input, writes_its_input);
 KERNEL(wavers, wavers);
 KERNEL(remembers, remembers);
+KERNEL(remembers_pages, remembers_pages);
+KERNEL(remembers_lengths, remembers_lengths);
+KERNEL(remembers_scales, remembers_scales);
 KERNEL(tires, tires);
 KERNEL(zeros, zeros);
 KERNEL(forgets_one, forgets_one);
@@ -386,6 +434,9 @@ static const struct kvg_kernel *const kernels[] = {&kernel_none,
                                                    &kernel_writes_its_input,
                                                    &kernel_wavers,
                                                    &kernel_remembers,
+                                                   &kernel_remembers_pages,
+                                                   &kernel_remembers_lengths,
+                                                   &kernel_remembers_scales,
                                                    &kernel_tires,
                                                    &kernel_zeros,
                                                    &kernel_forgets_one,
