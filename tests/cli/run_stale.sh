@@ -7,5 +7,5 @@ for phase in decode append prefill; do
     "$KVGAUGE" run --plugin ./faulty.so --kernel "faulty/none,faulty/remembers_*" --phase $phase $shape --quiet \
         --out $phase.h5
     echo "exit $?"
-    "$KVGAUGE" show $phase.h5 --format csv --columns kernel,status,reason | tail -n +2 | cut -c1-75
+    "$KVGAUGE" show $phase.h5 --format csv --columns kernel,status,reason | tr -d '\r' | tail -n +2 | cut -c1-75
 done
