@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -71,8 +72,11 @@ static void calm_openmp(void)
         setenv("GOMP_SPINCOUNT", "20000", 0);
 }
 
-static _Noreturn void become_worker(int socket, int errors, const sigset_t *mask)
+static _Noreturn void become_worker(pid_t parent, int socket, int errors, const sigset_t *mask)
 {
+    /* No worker outlives its parent, not even one whose parent dies before it has begun. */
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent)
+        _exit(127);
     setpgid(0, 0);
     sigprocmask(SIG_SETMASK, mask, NULL);
     clear_benchmark_variables();
@@ -120,9 +124,9 @@ static int start_process(struct kvg_worker *w, struct kvg_error *error)
         return kvg_fail(error, KVG_EXIT_TROUBLE, "cannot start a worker: %s", strerror(errno));
     }
     fflush(NULL); /* else the child might write the parent's buffers a second time */
-    pid_t pid = fork();
+    pid_t parent = getpid(), pid = fork();
     if (pid == 0)
-        become_worker(socket[1], errors[1], &w->old_mask);
+        become_worker(parent, socket[1], errors[1], &w->old_mask);
     int fork_error = errno;
     close(socket[1]);
     close(errors[1]);

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -116,7 +115,6 @@ static int serve(FILE *from, FILE *to)
 
 int kvg_worker_main(void)
 {
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* no worker outlives its parent */
     signal(SIGPIPE, SIG_IGN);
     volunteer_for_oom();
     FILE *from = fdopen(KVG_WORKER_FD, "r");
