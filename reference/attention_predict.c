@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * attention_predict.c: the tile loop of FlashAttention-3's fp8 path on a modelled matrix unit.
+ *
+ * A group is all rows of one (sequence, KV head), up to KVG_ROWS_MAX of them: they share K and V of a tile,
+ * as they do on the GPU. Groups are shared out over the threads; a row's result depends on that row alone.
+ */
+#include "attention_predict.h"
+#include "attention_rows.h"
+#include "exp2.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { P_OFFSET = 8 }; /* P's largest value is 2^8: the most of e4m3 without overflow at 448 */
+/* e4m3fnuz ends at 240. */
+enum { P_OFFSET_FNUZ = 7 };
+
+struct predict {
+    const struct kvg_ref_attention *a;
+    const struct kvg_ref_prediction *how;
+    const struct kvg_rows *rows;
+    enum kvg_ref_format p_format;
+    int64_t tile, dim;
+    int offset;
+    float *out, *lse;
+};
+
+/* Of one group at work. */
+struct work {
+    uint8_t *q, *k, *v;       /* [KVG_ROWS_MAX][dim], [tile][dim] twice */
+    uint8_t *p;               /* [KVG_ROWS_MAX][tile] */
+    float *s, *o, *part;      /* [KVG_ROWS_MAX][tile], [KVG_ROWS_MAX][dim] twice */
+    double max[KVG_ROWS_MAX]; /* running maximum in units of log2 */
+    float sum[KVG_ROWS_MAX];  /* of unrounded P */
+    int64_t tiles_in_part;
+};
+
+static void free_work(struct work *w)
+{
+    free(w->q), free(w->k), free(w->v), free(w->p);
+    free(w->s), free(w->o), free(w->part);
+}
+
+static int make_work(const struct predict *e, struct work *w)
+{
+    const size_t dim = (size_t)e->dim, tile = (size_t)e->tile;
+    *w = (struct work){.q = malloc(KVG_ROWS_MAX * dim),
+                       .k = malloc(tile * dim),
+                       .v = malloc(tile * dim),
+                       .p = malloc(KVG_ROWS_MAX * tile),
+                       .s = malloc(KVG_ROWS_MAX * tile * sizeof(float)),
+                       .o = malloc(KVG_ROWS_MAX * dim * sizeof(float)),
+                       .part = malloc(KVG_ROWS_MAX * dim * sizeof(float))};
+    if (w->q && w->k && w->v && w->p && w->s && w->o && w->part)
+        return 0;
+    free_work(w);
+    return -1;
+}
+
+/* Codes of a tile of K or V; keys that no row sees are zeros. */
+static void load_tile(const struct predict *e, const struct kvg_group *g, const struct kvg_ref_kv *kv,
+                      int64_t start, uint8_t *codes)
+{
+    for (int64_t i = 0; i < e->tile; i++, codes += e->dim) {
+        const int64_t token = start + i;
+        if (token < g->first || token > g->last)
+            memset(codes, 0, (size_t)e->dim);
+        else
+            memcpy(codes, (const uint8_t *)kv->data + kvg_ref_kv_index(kv, g->seq, token, g->kv_head),
+                   (size_t)e->dim);
+    }
+}
+
+/* S = Q K^T, from zero. */
+static void scores(const struct predict *e, const struct kvg_group *g, struct work *w)
+{
+    memset(w->s, 0, (size_t)(g->rows * e->tile) * sizeof *w->s);
+    kvg_ref_mma_fp8_tile(&(struct kvg_ref_mma_tile){.model = e->how->mma,
+                                                    .m = g->rows,
+                                                    .n = e->tile,
+                                                    .k = e->dim,
+                                                    .a_format = e->a->q_format,
+                                                    .b_format = e->a->k.format,
+                                                    .a = w->q,
+                                                    .a_stride = e->dim,
+                                                    .b = w->k,
+                                                    .b_stride_k = 1,
+                                                    .b_stride_n = e->dim,
+                                                    .c = w->s,
+                                                    .c_stride = e->tile});
+}
+
+static double logit_log2(const struct predict *e, const struct kvg_row_plan *row, float s)
+{
+    const double x = (double)s * row->scale, cap = e->a->soft_cap;
+    return KVG_LOG2E * (cap > 0 ? cap * kvg_tanh(x / cap) : x);
+}
+
+/* Softmax of one row's part of a tile: P as codes, the sum, and the shrinking of what is there. */
+static void softmax(const struct predict *e, const struct kvg_row_plan *row, int64_t start, struct work *w,
+                    int64_t r)
+{
+    float *s = w->s + r * e->tile;
+    uint8_t *codes = w->p + r * e->tile;
+    int64_t from, to;
+    kvg_row_span(row, start, start + e->tile - 1, &from, &to);
+    memset(codes, 0, (size_t)e->tile);
+    if (to < from)
+        return;
+    double max = w->max[r];
+    for (int64_t i = from - start; i <= to - start; i++) {
+        const double x = logit_log2(e, row, s[i]);
+        max = x > max ? x : max;
+    }
+    const double base = (max == -INFINITY ? 0 : max) - e->offset;
+    const float shrink = w->max[r] == -INFINITY ? 0 : (float)kvg_exp2(w->max[r] - max);
+    float sum = 0;
+    for (int64_t i = from - start; i <= to - start; i++) {
+        s[i] = (float)kvg_exp2(logit_log2(e, row, s[i]) - base);
+        sum += s[i];
+    }
+    kvg_ref_store_row(e->p_format, codes, from - start, to - from + 1, s + (from - start));
+    w->sum[r] = w->sum[r] * shrink + sum;
+    w->max[r] = max;
+    for (int64_t d = 0; d < e->dim; d++) {
+        w->o[r * e->dim + d] *= shrink;
+        w->part[r * e->dim + d] *= shrink;
+    }
+}
+
+/* P V onto O, or onto the part that has not reached O yet. */
+static void add_pv(const struct predict *e, const struct kvg_group *g, struct work *w)
+{
+    kvg_ref_mma_fp8_tile(&(struct kvg_ref_mma_tile){.model = e->how->mma,
+                                                    .m = g->rows,
+                                                    .n = e->dim,
+                                                    .k = e->tile,
+                                                    .a_format = e->p_format,
+                                                    .b_format = e->a->v.format,
+                                                    .a = w->p,
+                                                    .a_stride = e->tile,
+                                                    .b = w->v,
+                                                    .b_stride_k = e->dim,
+                                                    .b_stride_n = 1,
+                                                    .c = e->how->flush_tiles ? w->part : w->o,
+                                                    .c_stride = e->dim});
+}
+
+static void flush(const struct predict *e, const struct kvg_group *g, struct work *w)
+{
+    for (int64_t i = 0; i < g->rows * e->dim; i++) {
+        w->o[i] += w->part[i];
+        w->part[i] = 0;
+    }
+    w->tiles_in_part = 0;
+}
+
+static void put_row(const struct predict *e, const struct kvg_group *g, const struct work *w, int64_t r)
+{
+    const struct kvg_row_plan *row = &e->rows->plans[g->row + r];
+    const int seen = row->last >= row->first;
+    const double factor = kvg_v_factor(e->rows, g->kv_head);
+    for (int64_t d = 0; d < e->dim && e->out; d++)
+        e->out[row->index * e->dim + d] =
+            seen ? (float)((double)w->o[r * e->dim + d] * (factor / (double)w->sum[r])) : 0;
+    if (e->lse)
+        e->lse[row->index] =
+            seen ? (float)((w->max[r] + kvg_log2((double)w->sum[r]) - e->offset) * KVG_LN2) : -INFINITY;
+}
+
+static void group(const struct predict *e, const struct kvg_group *g, struct work *w)
+{
+    for (int64_t r = 0; r < g->rows; r++) {
+        memcpy(w->q + r * e->dim, (const uint8_t *)e->a->q + e->rows->plans[g->row + r].q_index,
+               (size_t)e->dim);
+        w->max[r] = -INFINITY;
+        w->sum[r] = 0;
+    }
+    memset(w->o, 0, (size_t)(g->rows * e->dim) * sizeof *w->o);
+    memset(w->part, 0, (size_t)(g->rows * e->dim) * sizeof *w->part);
+    w->tiles_in_part = 0;
+    const int64_t low = g->last < g->first ? 1 : g->first / e->tile;
+    const int64_t high = g->last < g->first ? 0 : g->last / e->tile;
+    for (int64_t tile = high; tile >= low; tile--) {
+        load_tile(e, g, &e->a->k, tile * e->tile, w->k);
+        load_tile(e, g, &e->a->v, tile * e->tile, w->v);
+        scores(e, g, w);
+        for (int64_t r = 0; r < g->rows; r++)
+            softmax(e, &e->rows->plans[g->row + r], tile * e->tile, w, r);
+        add_pv(e, g, w);
+        if (e->how->flush_tiles && ++w->tiles_in_part >= e->how->flush_tiles)
+            flush(e, g, w);
+    }
+    flush(e, g, w);
+    for (int64_t r = 0; r < g->rows; r++)
+        put_row(e, g, w, r);
+}
+
+static int run_groups(const struct predict *e)
+{
+    int failed = 0;
+#pragma omp parallel num_threads(e->a->threads)
+    {
+        struct work w;
+        const int made = make_work(e, &w) == 0;
+        if (!made) {
+#pragma omp atomic write
+            failed = 1;
+        }
+#pragma omp for schedule(dynamic)
+        for (int64_t i = 0; i < e->rows->n_groups; i++)
+            if (made)
+                group(e, &e->rows->groups[i], &w);
+        if (made)
+            free_work(&w);
+    }
+    return failed ? -1 : 0;
+}
+
+int kvg_ref_attention_predict(const struct kvg_ref_attention *a, const struct kvg_ref_prediction *how,
+                              const struct kvg_ref_row *rows, int64_t n_rows, float *out, float *lse)
+{
+    if (!kvg_ref_mma_takes(how->mma, a->q_format) || !kvg_ref_mma_takes(how->mma, a->k.format) ||
+        !kvg_ref_mma_takes(how->mma, a->v.format))
+        return -2;
+    const int fnuz = kvg_ref_mma_takes(how->mma, KVG_REF_E4M3FNUZ);
+    const struct kvg_operands operands = {KVG_REF_F32, KVG_REF_F32, KVG_REF_F32, 0, 0};
+    int64_t longest = 1;
+    for (int64_t b = 0; b < a->batch; b++)
+        longest = a->seq_lens[b] > longest ? a->seq_lens[b] : longest;
+    struct kvg_rows plan;
+    if (kvg_rows_plan(&plan, a, &operands, rows, n_rows, longest, 0, KVG_ROWS_MAX) != 0)
+        return -1;
+    const struct predict e = {.a = a,
+                              .how = how,
+                              .rows = &plan,
+                              .p_format = fnuz ? KVG_REF_E4M3FNUZ : KVG_REF_E4M3,
+                              .tile = how->tile > 0       ? how->tile
+                                      : a->head_dim <= 96 ? 128
+                                                          : 96,
+                              .dim = a->head_dim,
+                              .offset = fnuz ? P_OFFSET_FNUZ : P_OFFSET,
+                              .out = out,
+                              .lse = lse};
+    const int status = run_groups(&e);
+    kvg_rows_free(&plan);
+    return status;
+}
