@@ -192,14 +192,16 @@ static void print_trial(const struct trial *t, uint64_t seed)
         "heads "
         "%lld/%lld dim %lld window %lld cap %g; q %g k %g v %g patterns %d %d rule %d; qk %d pv %d scaled %d "
         "%d "
-        "p %d rounded sum %d tile %lld last first %d split %lld from window %d lanes %d exp %g oracle %d\n",
+        "p %d rounded sum %d tile %lld last first %d split %lld from window %d lanes %d exp %g oracle %d; "
+        "bits qk %d pv %d flush %lld\n",
         (unsigned long long)seed, t->c.phase, t->c.path, t->c.kv_cache_dtype, (long long)t->c.batch,
         (long long)t->c.q_len, (long long)t->c.context, (long long)t->c.q_heads, (long long)t->c.kv_heads,
         (long long)t->c.head_dim, (long long)t->c.window, t->c.soft_cap, t->values.q, t->values.k,
         t->values.v, t->values.k_pattern, t->values.v_pattern, t->values.rule, a->qk_operand, a->pv_operand,
         a->k_scaled_before_qk, a->v_scaled_before_pv, a->p_format, a->row_sum_of_rounded_p,
         (long long)a->tile, a->tile_last_first, (long long)a->split_tokens, a->split_from_window,
-        t->kernel.lanes, t->kernel.exp_error, t->oracle);
+        t->kernel.lanes, t->kernel.exp_error, t->oracle, a->qk_accumulator_bits, a->pv_accumulator_bits,
+        (long long)a->pv_flush_interval);
 }
 
 static struct trial random_trial(uint64_t seed)
