@@ -216,16 +216,25 @@ static void draw(const struct kvg_run_command *command, const struct kvg_results
         printf("plots    %s\n", of_run);
 }
 
+/* A path as a shell takes it; malloc'ed. NULL when memory is out. */
+static char *as_word(const char *path)
+{
+    char *name = (char *)(uintptr_t)path;
+    return kvg_argv_quote(1, &name);
+}
+
 static void show(const struct kvg_run_command *command, const struct kvg_results *results,
                  const struct kvg_run_files *files)
 {
-    struct kvg_table_options table = {.path = files->h5, .all = 0, .colour = -1};
     if (command->quiet)
         return;
+    char *quoted = as_word(files->h5);
+    struct kvg_table_options table = {.path = quoted ? quoted : files->h5, .all = 0, .colour = -1};
     if (command->plan.request.case_string)
         kvg_row_report(stdout, &results->rows[results->count - 1]);
     else
         kvg_table_print(stdout, results, &table);
+    free(quoted);
     printf("\nresults  %s\n", files->h5);
     printf("journal  %s\n", files->journal_path);
     if (command->benchmark_out)
@@ -294,6 +303,31 @@ static void release_signals(const sigset_t *old)
     sigprocmask(SIG_SETMASK, old, NULL);
 }
 
+/* Instead of the table: why the exit code is what it is, in a line. */
+static void say_failures(const struct kvg_results *results, const struct kvg_run_files *files)
+{
+    int64_t failed = 0, ran = 0;
+    const struct kvg_row *first = NULL;
+    for (int64_t i = 0; i < results->count; i++) {
+        const struct kvg_row *row = &results->rows[i];
+        ran += row->status != KVG_SKIPPED;
+        failed += row->status != KVG_SKIPPED && row->status != KVG_PASSED;
+        if (!first && row->status != KVG_SKIPPED && row->status != KVG_PASSED)
+            first = row;
+    }
+    char *file = as_word(files->h5);
+    if (ran == 0 && results->count > 0)
+        fprintf(stderr,
+                "kvgauge: nothing ran: %lld skipped, the first because %s; `kvgauge show %s` tells more\n",
+                (long long)results->count, results->rows[0].reason, file ? file : "FILE");
+    else if (failed > 0)
+        fprintf(stderr,
+                "kvgauge: %lld of %lld rows did not pass, the first %s: %s; `kvgauge show %s` tells more\n",
+                (long long)failed, (long long)ran, kvg_status_name((enum kvg_status)first->status),
+                first->reason, file ? file : "FILE");
+    free(file);
+}
+
 static int run_plan(const struct kvg_run_command *command, int argc, char **argv, const struct kvg_plan *plan)
 {
     struct kvg_run_files files;
@@ -315,10 +349,11 @@ static int run_plan(const struct kvg_run_command *command, int argc, char **argv
         code = kvg_report_error(&error);
     int lost = kvg_run_files_finish(&files, complete, &results, &file_error);
     release_signals(&old);
+    char *journal = as_word(files.journal_path);
     if (lost) {
         code = kvg_report_error(&file_error);
         fprintf(stderr, "kvgauge: the rows are safe in %s; `kvgauge run --resume %s` builds the rest\n",
-                files.journal_path, files.journal_path);
+                files.journal_path, journal ? journal : "FILE");
     } else if (results.count > 0) {
         show(command, &results, &files);
         if (!tally.interrupted)
@@ -326,12 +361,15 @@ static int run_plan(const struct kvg_run_command *command, int argc, char **argv
     }
     if (tally.interrupted) {
         fprintf(stderr, "kvgauge: interrupted after %lld of %lld cases; `kvgauge run --resume %s` goes on\n",
-                (long long)results.count, (long long)plan->count, files.journal_path);
+                (long long)results.count, (long long)plan->count, journal ? journal : "FILE");
         code = KVG_EXIT_INTERRUPTED;
     } else if (!lost) {
         int asked = exit_code(&results);
         code = asked > code ? asked : code;
+        if (command->quiet)
+            say_failures(&results, &files);
     }
+    free(journal);
     kvg_results_free(&earlier);
     kvg_results_free(&results);
     return code;

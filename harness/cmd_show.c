@@ -17,6 +17,7 @@
 #include "commands.h"
 #include "nearest.h"
 #include "options.h"
+#include "run_files.h"
 
 enum { KEY_COLUMNS = 'c', KEY_FORMAT = 'f', KEY_ALL = 'a', KEY_FILTER = 'F', KEY_OUT = 'o' };
 enum format { FORMAT_TABLE, FORMAT_CSV, FORMAT_JSON, FORMAT_MARKDOWN, FORMAT_HDF5 };
@@ -158,9 +159,11 @@ static int print_to(FILE *out, const struct show_options *o, const struct kvg_re
         return kvg_export(out, results, KVG_EXPORT_JSON, columns, n, error);
     if (o->format == FORMAT_MARKDOWN)
         return kvg_export(out, results, KVG_EXPORT_MARKDOWN, columns, n, error);
-    const struct kvg_table_options table = {.path = o->file, .all = o->all, .colour = -1};
+    char *name = (char *)(uintptr_t)o->file, *quoted = kvg_argv_quote(1, &name);
+    const struct kvg_table_options table = {.path = quoted ? quoted : o->file, .all = o->all, .colour = -1};
     int failed =
         columns ? kvg_table_print_columns(out, results, columns, n) : kvg_table_print(out, results, &table);
+    free(quoted);
     if (failed || fflush(out))
         return kvg_fail(error, KVG_EXIT_TROUBLE, "cannot write the table: %s", strerror(errno ? errno : EIO));
     return 0;

@@ -111,6 +111,33 @@ int kvg_session_tainted(const struct kvg_session *session)
     return session->tainted;
 }
 
+/* No kernel has the case's name: an unknown one, or "best" and none takes the case. Then the plainest kernel,
+ * the one of lowest rank for this phase and path, says why. */
+static int no_kernel(struct kvg_execution *x)
+{
+    const struct kvg_kernel *plainest = NULL, *kernel;
+    struct kvg_problem problem, usual;
+    struct kvg_case c;
+    char why[512] = "", unused[512];
+    if (strpbrk(x->c->kernel, "*?["))
+        return kvg_verdict(x, KVG_SKIPPED, "none of the kernels '%s' takes this case", x->c->kernel);
+    if (strcmp(x->c->kernel, "best") != 0)
+        return kvg_verdict(x, KVG_SKIPPED, "there is no kernel '%s'", x->c->kernel);
+    kvg_case_default(&c);
+    c.phase = x->c->phase;
+    c.path = x->c->path;
+    kvg_case_problem(&c, &usual);
+    usual.threads = 1;
+    kvg_case_problem(x->c, &problem);
+    for (int64_t i = 0; (kernel = kvg_registry_get(i)) != NULL; i++)
+        if ((c.phase == KVG_PHASE_STORE ? kernel->store != NULL : kernel->attention != NULL) &&
+            (!plainest || kernel->rank < plainest->rank) && kernel->supports(&usual, unused, sizeof unused))
+            plainest = kernel;
+    if (!plainest || plainest->supports(&problem, why, sizeof why) || !why[0])
+        return kvg_verdict(x, KVG_SKIPPED, "no kernel takes this case");
+    return kvg_verdict(x, KVG_SKIPPED, "no kernel takes this case; %s: %s", plainest->name, why);
+}
+
 /* Is there anything to run? -1 with the verdict if not. */
 static int find_kernel(struct kvg_execution *x)
 {
@@ -120,7 +147,7 @@ static int find_kernel(struct kvg_execution *x)
         return kvg_verdict(x, KVG_SKIPPED, "%s", why);
     x->kernel = kvg_registry_find(x->c->kernel);
     if (!x->kernel)
-        return kvg_verdict(x, KVG_SKIPPED, "there is no kernel '%s'", x->c->kernel);
+        return no_kernel(x);
     if (x->kernel->device != KVG_DEVICE_CPU)
         return kvg_verdict(x, KVG_SKIPPED, "this build runs no kernels of device %d", (int)x->kernel->device);
     kvg_case_problem(x->c, &problem);

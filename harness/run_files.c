@@ -72,7 +72,7 @@ int kvg_run_files_name(struct kvg_run_files *files, const char *out, const char 
         return set_names(files, out, strlen(out) - 3, error);
     if (ends_in(out, ".jsonl"))
         return set_names(files, out, strlen(out) - 6, error);
-    return kvg_fail(error, KVG_EXIT_USAGE, "%s: a name that ends in .h5 would be right", out);
+    return kvg_fail(error, KVG_EXIT_USAGE, "'%s': a name that ends in .h5 would be right", out);
 }
 
 /* ---- before the first case ---- */

@@ -36,7 +36,8 @@ do for [row = 0:1] {
         set logscale y
         set yrange [STATS_min / 1.5 : STATS_max * 2]
         set ytics () scale 0.6
-        do for [e = -7:3] { do for [m in "1 2 5"] { set ytics add (sprintf("%g", m * 10.0**e) m * 10.0**e) } }
+        span = log10(STATS_max / STATS_min) # decades: only so many labels fit
+        do for [e = -12:3] { do for [m in (span > 2.5 ? "1" : "1 2 5")] { set ytics add (e < -3 ? sprintf("%se%d", m, e) : sprintf("%g", m * 10.0**e) m * 10.0**e) } }
     } else {
 
         set yrange [0 : records(0) > 0 ? 1.3 * STATS_max : 1]

@@ -251,6 +251,8 @@ static int heat_figure(struct plotter *p, const struct kvg_picks *picks, int64_t
         word_index(&layers, layer);
         word_index(&dtypes, r->kv_cache_dtype);
     }
+    if (dtypes.n * lines.n * layers.n < 2) /* one number is no map */
+        return 0;
     qsort(layers.text, (size_t)layers.n, sizeof(layers.text[0]), by_number);
     snprintf(f.name, sizeof(f.name), "heatmap_%.64s_%.20s_%.12s", row->input, row->phase, row->path);
     snprintf(f.title, sizeof(f.title), "Quantisation error by layer: %.64s, %.20s, path %.12s, context %lld",
@@ -273,6 +275,7 @@ static int heat_figure(struct plotter *p, const struct kvg_picks *picks, int64_t
 int draw_heatmap(struct plotter *p)
 {
     struct kvg_picks picks;
+    int64_t single = 0;
     int failed = kvg_pick_rows(p->results, key_of_heat, &picks);
     if (failed)
         return kvg_fail(p->error, KVG_EXIT_TROUBLE, "out of memory");
@@ -280,8 +283,15 @@ int draw_heatmap(struct plotter *p)
         figure_left_out(p, "heatmap", "no passed row with a captured input and an FP8 dtype");
     for (int64_t begin = 0, end; !failed && begin < picks.count; begin = end) {
         end = kvg_group_end(&picks, begin, kvg_key_prefix(picks.picks[begin].key, 1));
+        int64_t before = p->figures;
         failed = heat_figure(p, &picks, begin, end);
+        single += p->figures == before;
     }
+    char why[120];
+    snprintf(why, sizeof(why), "%lld group%s of rows with a single cell", (long long)single,
+             single == 1 ? "" : "s");
+    if (!failed && single)
+        figure_left_out(p, "heatmap", why);
     kvg_picks_free(&picks);
     return failed;
 }

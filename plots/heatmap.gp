@@ -32,6 +32,7 @@ if (logarithmic) {
     set cbtics ()
     do for [e = -6:3] { do for [k in "1 2 5"] { set cbtics add (sprintf("%g", k * 10.0**e) k * 10.0**e) } }
 }
+if (!logarithmic && 34 * n < 100) { set cbtics (sprintf("%.3g", low) low, sprintf("%.3g", top) top) }
 set cbrange [low:top]
 middle = logarithmic ? sqrt(low * top) : 0.5 * (low + top)
 set xrange [-0.5:m - 0.5]
@@ -53,7 +54,7 @@ do for [d = 0:panels - 1] {
     set xlabel (stacked && d < panels - 1) ? "" : "layer"
     set label 1 word(ARG7, d + 1) at graph 0.5, graph 1 + 11.0 / (34 * n) center noenhanced
     plot data index d using 1:2:($1 - 0.5):($1 + 0.5):($2 - 0.5):($2 + 0.5):3 with boxxyerror lc palette, \
-         data index d using 1:2:(m <= 12 && $3 < middle ? sprintf($3 < 10 ? "%.2f" : "%.3g", $3) : "") with labels tc rgb "white" font ",10", \
-         data index d using 1:2:(m <= 12 && $3 >= middle ? sprintf($3 < 10 ? "%.2f" : "%.3g", $3) : "") with labels tc rgb "black" font ",10"
+         data index d using 1:2:(m <= 12 && $3 < middle ? sprintf($3 < 10 ? "%.2f" : "%#.3g", $3) : "") with labels tc rgb "white" font ",10", \
+         data index d using 1:2:(m <= 12 && $3 >= middle ? sprintf($3 < 10 ? "%.2f" : "%#.3g", $3) : "") with labels tc rgb "black" font ",10"
 }
 unset multiplot

@@ -14,7 +14,7 @@
 #include "journal.h"
 
 struct kvg_table_options {
-    const char *path; /* result file, named in the commands that list rows; NULL = FILE */
+    const char *path; /* result file as a shell takes it, for the commands that list rows; NULL = FILE */
     int all;          /* every row after the sections, and every skipped row by itself */
     int colour;       /* 1 yes, 0 no, -1 if `out` is a terminal, TERM is not dumb and NO_COLOR is not set */
 };

@@ -150,8 +150,9 @@ static void print_block(struct kvg_table *t, const struct block *b)
         unoffered |= starred;
         fprintf(t->out, "%10s%s\n", kvg_cell_digits(100.0 * line->mean, 3, cell), starred ? " *" : "");
     }
-    fprintf(t->out, "  mean: geometric, over %d layer%s and %lld rows.%s\n", b->n_layers,
-            b->n_layers == 1 ? "" : "s", (long long)b->rows, unoffered ? " * not offered by vLLM" : "");
+    fprintf(t->out, "  mean: geometric, over %d layer%s and %lld row%s.%s\n", b->n_layers,
+            b->n_layers == 1 ? "" : "s", (long long)b->rows, b->rows == 1 ? "" : "s",
+            unoffered ? " * not offered by vLLM" : "");
 }
 
 static const struct line *find_line(const struct block *b, const char *dtype, const char *scheme,

@@ -385,9 +385,8 @@ int kvg_table_correctness(struct kvg_table *t)
                       "bound: worst case; prob.: probabilistic; gain: against the emulating reference, 1 is "
                       "right; zero: "
                       "what an all-zero output would have got at least; worst: case with the largest ratio.");
-        kvg_table_say(
-            t, "A kernel's rows: kvgauge show %s --all --filter 'kernel=NAME '; one row: --filter CASE.",
-            t->path);
+        kvg_table_say(t, "One kernel's rows: kernel=NAME instead of kernel= below; one row: its case.");
+        kvg_table_trace(t, "kernel=");
     }
     kvg_picks_free(&picks);
     return 0;

@@ -17,3 +17,6 @@ cd ../..
 ls one
 "$KVGAUGE" plot run.jsonl --out two --only heatmap --filter '-smollm2' 2>&1
 echo "exit $?"
+# One number is no map.
+"$KVGAUGE" plot run.jsonl --out three --only heatmap --filter 'path=fp8 .*per_tensor calibration=none .*layer=0 ' 2>&1
+echo "exit $?"

@@ -1,0 +1,9 @@
+# A case that no kernel takes is a row that says why, and a run of nothing but such rows says so with --quiet too.
+try() { "$KVGAUGE" run "$@" --cache-state none --context 40 --quiet --out "$((++n)).h5" 2>&1; echo "exit $?"; }
+try --head-dim 7
+try --phase store --kernel 'cpu/fp8*'
+echo "--- a value of any length leaves the end of the sentence"
+"$KVGAUGE" run --kernel "$(printf 'x%.0s' {1..3000})" 2>&1 | grep -o '\[...\].*' | tail -c 32
+echo "--- names that a shell would take apart stand in quotes"
+"$KVGAUGE" run --heads 4/2 --head-dim 32 --context 40 --cache-state none --no-plots --out "a b's.h5" | grep -o 'show .*--all'
+"$KVGAUGE" show "a b's.h5" | grep -o 'show .*--all'
