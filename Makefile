@@ -82,7 +82,7 @@ TESTS   := $(patsubst tests/unit/%.c,$(B)/tests/%,$(wildcard tests/unit/test_*.c
 PATHS_DEF := -DKVG_SOURCE_DIR='"$(CURDIR)"' -DKVG_DATA_DIR='"$(PREFIX)/share/kvgauge"' \
              -DKVG_VERSION='"$(VERSION)"' -DKVG_GIT_SHA='"$(GIT_SHA)"' -DKVG_GIT_DIRTY=$(GIT_DIRTY)
 
-.PHONY: all cpu run test deps-run deps-test asan clean install uninstall help lint bundle gpu-bench FORCE
+.PHONY: all cpu run test deps-run deps-test asan clean install uninstall help lint bundle gpu-bench gpu-check FORCE
 
 all: $(B)/kvgauge ## build build/kvgauge (with CUDA where nvcc and a GPU are found)
 cpu: $(B)/kvgauge ## build without CUDA
@@ -146,6 +146,11 @@ $(B)/gpu/decode_bench: $(CUDA_OBJ) $(B)/obj/kernels/cuda/plan.o
 	  echo 'a decode kernel uses local memory (see above)' >&2; exit 1; fi
 	$(call say,LINK,$@)
 	$(Q)$(NVCC) -o $@ $^ -lgomp
+gpu-check: $(B)/gpu/tensor_core_check ## compile the check of a GPU's FP8 instructions against their models (nvcc)
+$(B)/gpu/tensor_core_check: $(B)/gpu/tests/gpu/tensor_core_check.o $(B)/obj/reference/tensor_core.o \
+                            $(B)/obj/reference/tensor_core_tile.o $(B)/obj/reference/formats.o
+	$(call say,LINK,$@)
+	$(Q)$(NVCC) -o $@ $^
 $(B)/gpu/%.o: %.cu $(wildcard kernels/cuda/*.cuh kernels/cuda/*.h kernels/*.h tests/gpu/*.cuh)
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<)
