@@ -82,7 +82,7 @@ TESTS   := $(patsubst tests/unit/%.c,$(B)/tests/%,$(wildcard tests/unit/test_*.c
 PATHS_DEF := -DKVG_SOURCE_DIR='"$(CURDIR)"' -DKVG_DATA_DIR='"$(PREFIX)/share/kvgauge"' \
              -DKVG_VERSION='"$(VERSION)"' -DKVG_GIT_SHA='"$(GIT_SHA)"' -DKVG_GIT_DIRTY=$(GIT_DIRTY)
 
-.PHONY: all cpu run test deps-run deps-test asan clean install uninstall help lint bundle gpu-bench gpu-check FORCE
+.PHONY: all cpu run test deps-run deps-test asan mutants clean install uninstall help lint bundle gpu-bench gpu-check FORCE
 
 all: $(B)/kvgauge ## build build/kvgauge (with CUDA where nvcc and a GPU are found)
 cpu: $(B)/kvgauge ## build without CUDA
@@ -161,6 +161,17 @@ asan: deps-test ## the same tests under AddressSanitizer and UndefinedBehaviorSa
 	  SANITIZE='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer' \
 	  $(B)/asan/kvgauge $(patsubst $(B)/tests/%,$(B)/asan/tests/%,$(TESTS))
 	@KVG_TEST_SANITIZED=1 tests/run.sh $(B)/asan
+
+mutants: $(B)/mutants $(B)/mutants.so ## the right kernel with one fault, again and again: who is caught, and by what
+	@OMP_NUM_THREADS=1 $(B)/mutants $(MUTANTS_ARGS) $(B)/mutants.so tests/mutants/mutants.yaml
+$(B)/mutants: $(B)/obj/tests/mutants/mutants.o $(B)/obj/tests/mutants/rules.o $(LIB_OBJ)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(COMMON) $(LDFLAGS) -rdynamic -o $@ $^ $(LDLIBS_ALL)
+$(B)/mutants.so: $(addprefix tests/mutants/,attention.c store.c plugin.c faults.def mutant.h)
+	@mkdir -p $(@D)
+	$(call say,CC,$@)
+	$(Q)$(CC) -std=c11 -O3 -g -D_GNU_SOURCE -ffp-contract=off $(WARN) -fPIC -shared -o $@ $(filter %.c,$^) -lm
+$(B)/obj/tests/mutants/mutants.o: tests/mutants/faults.def
 
 C_FILES = $(shell git ls-files '*.c' '*.h' '*.cc' '*.cu' '*.cuh' '*.def' 2>/dev/null)
 lint: ## clang-format and cppcheck

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * mutant.h: one right kernel, and the places where it can be made wrong.
+ *
+ * The kernel is plain C, one query row at a time. A line that can be wrong asks FAULT(name), which is true in
+ * the mutant of that name alone. What a fault is, and which check should find it, stands in faults.def.
+ */
+#ifndef KVG_TESTS_MUTANT_H
+#define KVG_TESTS_MUTANT_H
+
+#include "../../kernels/fp8.h"
+#include "../../kernels/kernel.h"
+
+/* Where a fault lives; the mutant takes such cases alone. */
+enum mutant_where {
+    WHERE_STORE = 1,
+    WHERE_DEQUANT = 2,   /* attention, path dequant */
+    WHERE_FP8 = 4,       /* attention, path fp8, FP32 accumulators */
+    WHERE_TWO_LEVEL = 8, /* attention, path fp8, accumulators of 14 bits flushed after each tile */
+    WHERE_BOTH = WHERE_DEQUANT | WHERE_FP8
+};
+
+enum mutant_fault {
+#define MUTANT(name, where, fault_class, checks, shows, words) FAULT_##name,
+#include "faults.def"
+#undef MUTANT
+    FAULT_COUNT
+};
+
+#define FAULT(name) (m->fault == FAULT_##name)
+
+/* Keys of a tile and of a split of the attention kernel. */
+enum { MUTANT_TILE = 64, MUTANT_SPLIT = 256, MUTANT_MAX_DIM = 256, MUTANT_P_OFFSET = 8 };
+
+/* The kernel of a fault (FAULT_none_...: without one). */
+struct mutant {
+    enum mutant_fault fault;
+    enum mutant_where where;
+};
+
+int mutant_attention(const struct mutant *m, const struct kvg_attention_args *a);
+int64_t mutant_workspace(const struct kvg_problem *p);
+int mutant_store(const struct mutant *m, const struct kvg_store_args *a);
+int mutant_quantize_q(const struct mutant *m, const struct kvg_quantize_q_args *a);
+
+/* A random number that no run repeats: what a race looks like. */
+uint64_t mutant_chance(void);
+/* Hash of bytes (FNV-1a), for kernels that remember. */
+uint64_t mutant_hash(const void *data, int64_t bytes);
+
+#endif

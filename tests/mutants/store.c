@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * store.c: K and V of new tokens into the paged cache, and Q to e4m3; element by element.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "mutant.h"
+
+static float largest_of(enum kvg_dtype dtype)
+{
+    return dtype == KVG_E5M2 ? 57344.0f : dtype == KVG_E4M3FNUZ ? 240.0f : 448.0f;
+}
+
+static uint8_t encode(enum kvg_dtype dtype, float x)
+{
+    return dtype == KVG_E5M2       ? kvg_fp8_e5m2_encode(x)
+           : dtype == KVG_E4M3FNUZ ? kvg_fp8_e4m3fnuz_encode(x)
+                                   : kvg_fp8_e4m3_encode(x);
+}
+
+static float decode(enum kvg_dtype dtype, uint8_t code)
+{
+    return dtype == KVG_E5M2       ? kvg_fp8_e5m2_decode(code)
+           : dtype == KVG_E4M3FNUZ ? kvg_fp8_e4m3fnuz_decode(code)
+                                   : kvg_fp8_e4m3_decode(code);
+}
+
+/* A value over its scale as a code. */
+static uint8_t quantised(const struct mutant *m, enum kvg_dtype dtype, float value, float scale)
+{
+    float x = FAULT(store_reciprocal) ? value * (1.0f / scale) : value / scale;
+    const float largest = largest_of(dtype);
+    if (FAULT(store_scale_missing))
+        x = value;
+    if (FAULT(store_writes_e4m3))
+        dtype = KVG_E4M3;
+    if (FAULT(store_rounds_twice))
+        x = kvg_bf16_decode(kvg_bf16_encode(x));
+    if (FAULT(store_overflows_to_nan) && fabsf(x) > largest)
+        x = NAN;
+    if (FAULT(store_saturates_at_240))
+        x = fminf(fmaxf(x, -240.0f), 240.0f);
+    if (FAULT(store_percentile))
+        x = fminf(fmaxf(x, -0.875f * largest), 0.875f * largest);
+    if (FAULT(store_nan_becomes_zero) && isnan(x))
+        x = 0.0f;
+    if (FAULT(store_infinity_becomes_nan) && isinf(x))
+        x = NAN;
+    uint8_t code = encode(dtype, x);
+    const float back = decode(dtype, code);
+    if (FAULT(store_truncates) && fabsf(back) > fabsf(x))
+        code--;
+    if (FAULT(store_ties_away) && fabsf(back) < fabsf(x) && (code & 0x7f) < 0x7d &&
+        fabsf(decode(dtype, (uint8_t)(code + 1))) - fabsf(x) == fabsf(x) - fabsf(back))
+        code++;
+    if (FAULT(store_flushes_subnormals) && (code & 0x7f) < (dtype == KVG_E5M2 ? 4 : 8))
+        code &= 0x80;
+    if (FAULT(store_loses_negative_zero) && code == 0x80)
+        code = 0;
+    return code;
+}
+
+struct tensor {
+    const uint16_t *source;
+    int64_t stride_token, stride_head;
+    const struct kvg_pages *pages;
+    const float *scale;
+};
+
+static float scale_of(const struct mutant *m, const struct kvg_store_args *a, const struct tensor *t,
+                      int64_t h, float absmax)
+{
+    if (!t->scale)
+        return 1.0f;
+    if (FAULT(store_own_scale))
+        return absmax > 0.0f ? absmax / 448.0f : 1.0f;
+    if (FAULT(store_zero_scale) && h == a->problem->kv_heads - 1)
+        return 0.0f;
+    return t->scale[h * a->scales.stride];
+}
+
+static void store_row(const struct mutant *m, const struct kvg_store_args *a, const struct tensor *t,
+                      int64_t token, int64_t slot, int64_t h, float *absmax)
+{
+    const struct kvg_problem *p = a->problem;
+    const int64_t size = FAULT(store_block_size_16) ? 16 : p->block_size;
+    int64_t slot_stride = t->pages->stride_slot, head_stride = t->pages->stride_head, dims = p->head_dim;
+    if (FAULT(store_hnd_as_nhd)) {
+        slot_stride = p->kv_heads * p->head_dim;
+        head_stride = p->head_dim;
+    }
+    if (FAULT(store_odd_dims_missing) && dims > 64)
+        dims = dims / 64 * 64;
+    int64_t at = slot / size * t->pages->stride_block;
+    if (FAULT(store_offset_32_bits))
+        at = (int64_t)(uint32_t)at;
+    at += slot % size * slot_stride + h * head_stride;
+    const uint16_t *from = t->source + token * t->stride_token + h * t->stride_head;
+    for (int64_t d = 0; d < dims; d++) {
+        const float value = kvg_bf16_decode(from[d]);
+        *absmax = fmaxf(*absmax, fabsf(value));
+        if (p->kv_dtype == KVG_BF16)
+            ((uint16_t *)t->pages->data)[at + d] =
+                FAULT(store_auto_as_fp8) ? kvg_bf16_encode(kvg_fp8_e4m3_decode(kvg_fp8_e4m3_encode(value)))
+                                         : from[d];
+        else
+            ((uint8_t *)t->pages->data)[at + d] =
+                quantised(m, p->kv_dtype, value, scale_of(m, a, t, h, *absmax));
+    }
+}
+
+static void store_tensor(const struct mutant *m, const struct kvg_store_args *a, const struct tensor *t)
+{
+    const struct kvg_problem *p = a->problem;
+    const int64_t bytes = p->kv_dtype == KVG_BF16 ? 2 : 1;
+    int64_t stored = 0;
+    float absmax = 0.0f;
+    for (int64_t i = 0; i < a->tokens; i++)
+        stored += a->slot_mapping[i] >= 0;
+    for (int64_t i = 0, n = 0; i < a->tokens; i++) {
+        int64_t slot = a->slot_mapping[i];
+        if (slot < 0 && FAULT(store_padding_to_slot_0))
+            slot = 0;
+        if (slot < 0 && FAULT(store_padding_to_last_slot))
+            slot = a->num_blocks * p->block_size - 1;
+        if (slot < 0)
+            continue;
+        if (++n == stored && FAULT(store_last_token_missing))
+            continue;
+        if (FAULT(store_race) && n == stored / 2 && mutant_chance() % 50 == 0)
+            continue;
+        for (int64_t h = 0; h < p->kv_heads; h++)
+            store_row(m, a, t, i, slot, h, &absmax);
+        if (FAULT(store_fills_page) && n == stored && (slot + 1) % p->block_size != 0)
+            memset((char *)t->pages->data + bytes * (slot / p->block_size * t->pages->stride_block +
+                                                     (slot % p->block_size + 1) * t->pages->stride_slot),
+                   0, (size_t)(bytes * p->head_dim));
+    }
+    if (FAULT(store_writes_past_cache))
+        ((uint8_t *)t->pages->data)[bytes * a->num_blocks * t->pages->stride_block] = 0;
+}
+
+int mutant_store(const struct mutant *m, const struct kvg_store_args *a)
+{
+    struct tensor k = {a->k, a->k_stride_token, a->k_stride_head, &a->k_cache, a->scales.k};
+    struct tensor v = {a->v, a->v_stride_token, a->v_stride_head, &a->v_cache, a->scales.v};
+    if (FAULT(store_k_v_swapped)) {
+        k.pages = &a->v_cache;
+        v.pages = &a->k_cache;
+    }
+    store_tensor(m, a, &k);
+    store_tensor(m, a, &v);
+    return KVG_OK;
+}
+
+int mutant_quantize_q(const struct mutant *m, const struct kvg_quantize_q_args *a)
+{
+    const struct kvg_problem *p = a->problem;
+    const int64_t group = p->q_heads / p->kv_heads;
+    for (int64_t i = 0; i < p->total_q; i++)
+        for (int64_t h = 0; h < p->q_heads; h++) {
+            const int64_t g = FAULT(quantize_scale_of_head_0) ? 0 : h / group;
+            const float scale = FAULT(quantize_scale_missing) ? 1.0f : a->scales.q[g * a->scales.stride];
+            const uint16_t *from = (const uint16_t *)a->q + i * a->q_stride_token + h * a->q_stride_head;
+            uint8_t *to = (uint8_t *)a->q8 + i * a->q8_stride_token + h * a->q8_stride_head;
+            for (int64_t d = 0; d < p->head_dim; d++) {
+                const float x = kvg_bf16_decode(from[d]);
+                to[d] = kvg_fp8_e4m3_encode(FAULT(quantize_division) ? x / scale : x * (1.0f / scale));
+            }
+        }
+    return KVG_OK;
+}
