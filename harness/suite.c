@@ -270,6 +270,34 @@ static int fail_parser(const struct reader *r, const yaml_parser_t *parser)
                    parser->context ? parser->context : "");
 }
 
+enum { DEEPEST = 16 }; /* a suite needs four levels */
+
+/* A look at the nesting alone: loading a document takes time with the square of its depth. Other errors are
+ * left to the loading. */
+static int check_depth(struct reader *r, const char *text, size_t length)
+{
+    yaml_parser_t parser;
+    int64_t depth = 0;
+    int failed = 0, end = 0;
+    if (!yaml_parser_initialize(&parser))
+        return out_of_memory(r);
+    yaml_parser_set_input_string(&parser, (const unsigned char *)text, length);
+    while (!failed && !end) {
+        yaml_event_t event;
+        if (!yaml_parser_parse(&parser, &event))
+            break;
+        depth += event.type == YAML_SEQUENCE_START_EVENT || event.type == YAML_MAPPING_START_EVENT;
+        depth -= event.type == YAML_SEQUENCE_END_EVENT || event.type == YAML_MAPPING_END_EVENT;
+        end = event.type == YAML_STREAM_END_EVENT;
+        if (depth > DEEPEST)
+            failed =
+                fail_at(r, &event.start_mark, "nested more than %d deep; a suite needs four levels", DEEPEST);
+        yaml_event_delete(&event);
+    }
+    yaml_parser_delete(&parser);
+    return failed;
+}
+
 /* After the first document: nothing but the end. */
 static int check_end(struct reader *r, yaml_parser_t *parser)
 {
@@ -319,6 +347,8 @@ int kvg_suite_parse(const char *path, const char *text, size_t length, struct kv
     *suite = (struct kvg_suite){0};
     snprintf(suite->path, sizeof suite->path, "%s", path);
     name_from_path(path, suite->name, sizeof suite->name);
+    if (check_depth(&r, text, length))
+        return -1;
     if (!yaml_parser_initialize(&parser))
         return out_of_memory(&r);
     yaml_parser_set_input_string(&parser, (const unsigned char *)text, length);

@@ -13,3 +13,6 @@ try 'sweeps:\n  - kernel: cpu/dequant_scaler\n'
 try ''
 try '# right\nname: right\nsweeps:\n  - kernel: cpu/dequant_scalar\n    threads: 1\n    context: [1k, 2k]\n'
 mkdir folder.yaml; "$KVGAUGE" list --suite folder.yaml 2>&1; echo "exit $?"
+echo "--- 200000 brackets take no longer than 20"
+{ printf 'sweeps: '; head -c 200000 /dev/zero | tr '\0' '['; } > my.yaml
+timeout 20 "$KVGAUGE" list --suite my.yaml 2>&1; echo "exit $?"
