@@ -72,17 +72,31 @@ int kvg_check_memory(struct kvg_execution *x)
     return kvg_verdict(x, KVG_INCORRECT, "%s", error.text);
 }
 
-int kvg_wants_renewal(struct kvg_execution *x)
+/* What the session knows of kernel, phase, path and dtype; NULL when there is no room for more. */
+static struct kvg_follower *follower_of(struct kvg_execution *x)
 {
-    for (int i = 0; i < KVG_FOLLOWERS && !x->timed; i++) {
+    for (int i = 0; i < KVG_FOLLOWERS; i++) {
         struct kvg_follower *f = &x->session->followers[i];
         if (!f->kernel)
-            *f = (struct kvg_follower){x->kernel, x->c->phase, x->c->path, x->c->kv_cache_dtype, 0};
+            *f = (struct kvg_follower){
+                .kernel = x->kernel, .phase = x->c->phase, .path = x->c->path, .dtype = x->c->kv_cache_dtype};
         if (f->kernel == x->kernel && f->phase == x->c->phase && f->path == x->c->path &&
             f->dtype == x->c->kv_cache_dtype)
-            return f->times++ < KVG_FOLLOWED_ENOUGH;
+            return f;
     }
-    return 1;
+    return NULL;
+}
+
+int kvg_wants_renewal(struct kvg_execution *x)
+{
+    struct kvg_follower *f = x->timed ? NULL : follower_of(x);
+    return !f || f->times++ < KVG_FOLLOWED_ENOUGH;
+}
+
+int kvg_wants_again(struct kvg_execution *x)
+{
+    struct kvg_follower *f = follower_of(x);
+    return !f || f->again++ < KVG_FOLLOWED_ENOUGH;
 }
 
 struct kvg_session *kvg_session_new(void)

@@ -19,7 +19,7 @@ struct kvg_follower {
     enum kvg_phase phase;
     enum kvg_path path;
     enum kvg_cache_dtype dtype;
-    int times;
+    int times, again; /* renewals; rounds of further runs */
 };
 
 struct kvg_session {
@@ -63,12 +63,40 @@ int kvg_check_memory(struct kvg_execution *x);
  * kernel, phase, path and dtype: an answer that is remembered buys nothing where no clock runs, and would be
  * wrong in the next case that finds its buffers at the same place. */
 int kvg_wants_renewal(struct kvg_execution *x);
+/* The same for further runs (below): twice for each kernel, phase, path and dtype, timed or not. */
+int kvg_wants_again(struct kvg_execution *x);
 /* NaN in every format that a kernel may write: all bits set. */
 void kvg_poison(void *data, int64_t bytes);
 
 /* The three that execute a case once it is prepared. */
 void kvg_execute_attention(struct kvg_execution *x);
 void kvg_execute_store(struct kvg_execution *x);
+
+/* One call of attention on poisoned outputs and workspace, planned before, and a look at the memory after. -1
+ * with the verdict. args->lse may be NULL. */
+int kvg_call_attention(struct kvg_execution *x, const struct kvg_attention_args *args);
+/* Further runs of a right kernel: many repeats, and one without an lse. `args` as for the run before, whose
+ * outputs still stand. -1 with the verdict. */
+int kvg_attend_again(struct kvg_execution *x, const struct kvg_attention_args *args,
+                     const struct kvg_expectation *e, int deterministic);
+/* The same in pages far into the cache. For a kernel that was seen to follow changed pages: one that does not
+ * would fail here with the wrong words. */
+int kvg_attend_far(struct kvg_execution *x, const struct kvg_attention_args *args,
+                   const struct kvg_expectation *e);
+
+/* Address space for caches whose page numbers start so high that number times stride takes more than 32 bits.
+ * Only the last cache_elements take memory. */
+struct kvg_far_cache {
+    void *mapping[2]; /* of K and V */
+    size_t mapping_bytes;
+    int64_t first_block; /* added to every block number */
+    struct kvg_pages pages[2];
+    void *filled[2]; /* first byte of block first_block */
+    int64_t bytes;   /* of each cache behind it */
+};
+/* 0, or -1 where there is no such address space (nothing to free then). */
+int kvg_far_cache(const struct kvg_prepared *p, struct kvg_far_cache *far);
+void kvg_far_cache_free(struct kvg_far_cache *far);
 
 /* The least work of the case, in row->bytes_moved and row->flops. */
 void kvg_count_work(struct kvg_execution *x);

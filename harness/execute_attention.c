@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * execute_attention.c: a case of attention. Right once, right twice with the same bits, right while timed,
- * right after that, and right again once Q, K and V have changed: a number is only worth having from a kernel
- * that is all of these.
+ * right after that, right when asked in other ways (execute_again.c), and right again once Q, K and V have
+ * changed: a number is only worth having from a kernel that is all of these.
  */
 #include <math.h>
 #include <stdio.h>
@@ -78,21 +78,9 @@ static void poison_outputs(struct attention *a)
     kvg_poison(a->lse, a->lse_bytes);
 }
 
-/* Planning and attention on poisoned outputs and workspace, then a look at the memory. */
 static int run_once(struct attention *a)
 {
-    struct kvg_execution *x = a->x;
-    poison_outputs(a);
-    kvg_poison(x->workspace, x->workspace_bytes);
-    if (x->kernel->prepare) {
-        int code = x->kernel->prepare(&a->args);
-        if (code)
-            return kvg_verdict_of_call(x, "prepare", code);
-    }
-    int code = x->kernel->attention(&a->args);
-    if (code)
-        return kvg_verdict_of_call(x, "attention", code);
-    return kvg_check_memory(x);
+    return kvg_call_attention(a->x, &a->args);
 }
 
 /* Fills the error columns and the status. 0 when the row may go on: passed, or mistrusted. */
@@ -203,7 +191,7 @@ static int time_calls(struct attention *a)
 enum { RENEWED_ROWS = 8 };
 
 /* Other values in the same buffers: the output must follow. Checked on few rows. */
-static int run_renewed(struct attention *a)
+static int run_renewed(struct attention *a, int again)
 {
     struct kvg_execution *x = a->x;
     struct kvg_row other;
@@ -223,6 +211,8 @@ static int run_renewed(struct attention *a)
             failed = kvg_verdict(x, KVG_INCORRECT, "after its inputs changed in place: %s", other.reason);
         kvg_row_free(&other);
     }
+    if (!failed && again)
+        failed = kvg_attend_far(x, &a->args, expectation);
     kvg_expectation_free(expectation);
     return failed;
 }
@@ -250,10 +240,13 @@ static void verify_and_time(struct attention *a)
         return;
     if (x->timed && x->row->status == KVG_PASSED && time_calls(a))
         return;
+    const int again = kvg_wants_again(x);
+    if (again && kvg_attend_again(x, &a->args, a->expectation, a->arithmetic.deterministic))
+        return;
     if (x->prepared.q8)
         kvg_quantize_q(x);
     if ((x->row->status == KVG_PASSED || x->row->status == KVG_MISTRUSTED) && kvg_wants_renewal(x))
-        run_renewed(a);
+        run_renewed(a, again);
 }
 
 void kvg_execute_attention(struct kvg_execution *x)

@@ -192,6 +192,21 @@ int kvg_prepare(const struct kvg_case *c, const struct kvg_prepare_options *opti
     return 0;
 }
 
+void kvg_prepared_special(struct kvg_prepared *p)
+{
+    const int64_t n = p->total_kv * p->c.kv_heads * p->c.head_dim;
+    for (int64_t i = 0; i < n;
+         i++) { /* an odd factor visits all 65536, without an order that a head could follow */
+        p->k[i] = (uint16_t)(i * 40503);
+        p->v[i] = (uint16_t)(i * 40503 + 32768);
+    }
+    fill_cache(p, &p->k_pages, p->k_scale, p->k);
+    fill_cache(p, &p->v_pages, p->v_scale, p->v);
+    const void *changed[] = {p->k, p->v, p->k_cache, p->v_cache};
+    for (size_t i = 0; i < sizeof changed / sizeof changed[0]; i++)
+        kvg_guard_seal(p->guards, changed[i]);
+}
+
 void kvg_prepared_free(struct kvg_prepared *p)
 {
     kvg_guard_free(p->guards);

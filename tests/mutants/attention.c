@@ -132,6 +132,23 @@ static float scale_of(const struct row *r, int tensor)
     return value;
 }
 
+/* The lengths that the first call of this shape saw in this buffer. */
+static const int32_t *remembered_lengths(const struct kvg_attention_args *a)
+{
+    static struct memory {
+        uint64_t key;
+        int32_t lengths[64];
+    } memory[REMEMBERED];
+    const uint64_t key = (shape_of(a) ^ (uint64_t)(uintptr_t)a->seq_lens) | 1;
+    int at = 0;
+    while (at < REMEMBERED - 1 && memory[at].key != 0 && memory[at].key != key)
+        at++;
+    for (int64_t b = 0; b < a->problem->batch && b < 64 && memory[at].key == 0; b++)
+        memory[at].lengths[b] = a->seq_lens[b];
+    memory[at].key = key;
+    return memory[at].lengths;
+}
+
 static float softmax_scale_of(const struct row *r)
 {
     const struct mutant *m = r->m;
@@ -625,12 +642,13 @@ static void attend_all(const struct mutant *m, const struct kvg_attention_args *
     static struct row r;
     static float table[3][256];
     const struct kvg_problem *p = a->problem;
+    const int32_t *lengths = FAULT(lengths_of_same_shape) ? remembered_lengths(a) : a->seq_lens;
     for (int i = 0; i < 512 && p->kv_dtype != KVG_BF16; i++)
         table[1 + i / 256][i % 256] = decoded(m, p->kv_dtype, (uint8_t)i, 1 + i / 256);
     for (int64_t b = 0; b < p->batch; b++)
         for (int64_t i = 0; i < a->cu_q_lens[b + 1] - a->cu_q_lens[b]; i++)
             for (int64_t head = 0; head < p->q_heads; head++) {
-                r = (struct row){.m = m, .a = a, .p = p, .b = b, .i = i, .head = head, .n = a->seq_lens[b]};
+                r = (struct row){.m = m, .a = a, .p = p, .b = b, .i = i, .head = head, .n = lengths[b]};
                 r.table[1] = table[1];
                 r.table[2] = table[2];
                 r.q_len = a->cu_q_lens[b + 1] - a->cu_q_lens[b];

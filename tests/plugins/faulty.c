@@ -241,6 +241,8 @@ static int wavers_within_bounds(const struct kvg_attention_args *a)
 {
     uint32_t bits;
     right(a);
+    if (!a->lse)
+        return KVG_OK;
     memcpy(&bits, a->lse, sizeof bits);
     bits ^= (uint32_t)(calls++ & 1);
     memcpy(a->lse, &bits, sizeof bits);
@@ -261,7 +263,8 @@ static int remembers(const struct kvg_attention_args *a)
         memcpy(lse, a->lse, n * sizeof *lse);
     }
     memcpy(a->out, out, n * dim * sizeof *out);
-    memcpy(a->lse, lse, n * sizeof *lse);
+    if (a->lse)
+        memcpy(a->lse, lse, n * sizeof *lse);
     return KVG_OK;
 }
 
@@ -321,7 +324,37 @@ static int zeros(const struct kvg_attention_args *a)
 {
     size_t n = (size_t)(a->problem->total_q * a->problem->q_heads);
     memset(a->out, 0, n * (size_t)a->problem->head_dim * sizeof(uint16_t));
-    memset(a->lse, 0, n * sizeof(float));
+    if (a->lse)
+        memset(a->lse, 0, n * sizeof(float));
+    return KVG_OK;
+}
+
+/* Takes page number times stride in 32 bits. */
+static int overflows(const struct kvg_attention_args *a)
+{
+    struct kvg_attention_args near = *a;
+    int64_t entries = a->problem->batch * a->block_table_stride, stride = a->k_cache.stride_block;
+    int32_t table[64];
+    for (int64_t i = 0; i < entries && i < 64; i++)
+        table[i] = (int32_t)((uint32_t)(a->block_table[i] * stride) / (uint32_t)stride);
+    near.block_table = table;
+    return right(&near);
+}
+
+/* Right when an lse is wanted. */
+static int needs_lse(const struct kvg_attention_args *a)
+{
+    right(a);
+    if (!a->lse)
+        ((uint16_t *)a->out)[0] ^= 0x8000;
+    return KVG_OK;
+}
+
+/* Wrong in one bit once in 25 calls. */
+static int races(const struct kvg_attention_args *a)
+{
+    right(a);
+    ((uint16_t *)a->out)[0] ^= (uint16_t)(++calls % 25 == 0);
     return KVG_OK;
 }
 
@@ -381,6 +414,9 @@ KERNEL(remembers_scales, remembers_scales);
 KERNEL(tires, tires);
 KERNEL(zeros, zeros);
 KERNEL(forgets_one, forgets_one);
+KERNEL(overflows, overflows);
+KERNEL(needs_lse, needs_lse);
+KERNEL(races, races);
 static const struct kvg_kernel kernel_wavers_openly = {KVG_KERNEL_ABI_VERSION,
                                                        sizeof(struct kvg_kernel),
                                                        "faulty/wavers_openly",
@@ -440,6 +476,9 @@ static const struct kvg_kernel *const kernels[] = {&kernel_none,
                                                    &kernel_tires,
                                                    &kernel_zeros,
                                                    &kernel_forgets_one,
+                                                   &kernel_overflows,
+                                                   &kernel_needs_lse,
+                                                   &kernel_races,
                                                    &kernel_wavers_openly,
                                                    &kernel_takes_nothing,
                                                    &kernel_needs_plan,

@@ -206,6 +206,10 @@ static void lies_are_found_out(void **state)
     expect(worker, "wavers_openly", "none", KVG_PASSED, "");
     expect(worker, "wavers_openly", "cold", KVG_PASSED, "");
     expect(worker, "remembers", "none", KVG_INCORRECT, "after its inputs changed in place: ");
+    expect(worker, "overflows", "none", KVG_INCORRECT,
+           "in pages far into the cache (beyond 2^32 elements): ");
+    expect(worker, "needs_lse", "none", KVG_INCORRECT, "without an lse: ");
+    expect(worker, "races", "none", KVG_INCORRECT, "and the runs before it on the same inputs differ in out");
     expect(worker, "tires", "cold", KVG_INCORRECT,
            "the output of a timed call differs from the verified one");
     kvg_worker_stop(worker);
