@@ -191,6 +191,20 @@ static int read_dataset(hid_t file, const char *path, const char *name, struct e
 
 /* ------------------------------------------------------------------------------------------ the file */
 
+static int read_info(hid_t file, struct kvg_captured_info *info, struct kvg_error *error);
+
+/* What kvg_captured_info does, in the process that may crash at it. */
+static void look(const char *path)
+{
+    struct kvg_captured_info info = {.n_layers = 0};
+    hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+    snprintf(info.path, sizeof info.path, "%s", path);
+    if (file >= 0) {
+        read_info(file, &info, NULL);
+        H5Fclose(file);
+    }
+}
+
 static hid_t open_file(const char *input, char *path, size_t size, struct kvg_error *error)
 {
     if (strcmp(input, "smollm2")) {
@@ -205,6 +219,8 @@ static hid_t open_file(const char *input, char *path, size_t size, struct kvg_er
         return -1;
     }
     fclose(readable);
+    if (!kvg_captured_survives(path, look))
+        return bad_file(path, "is damaged: HDF5 fails on it", error);
     hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
     if (file < 0)
         bad_file(path, "is no HDF5 file, or is cut short", error);

@@ -36,5 +36,8 @@ int kvg_captured_fill(const struct kvg_input_shape *shape, enum kvg_tensor tenso
                       struct kvg_error *error);
 int kvg_captured_absmax(const struct kvg_input_shape *shape, enum kvg_tensor tensor, enum kvg_token_set set,
                         float **absmax, int64_t *samples, struct kvg_error *error);
+/* captured_probe.c: 1 if a child process that does look(path) lives through it, 0 if it crashes or takes
+ * seconds. Files that passed are not looked at twice in a row. */
+int kvg_captured_survives(const char *path, void (*look)(const char *path));
 
 #endif
