@@ -33,7 +33,8 @@ enum field_kind {
     FIELD_Q_LEN,
     FIELD_SEED,
     FIELD_HEADS,
-    FIELD_REAL
+    FIELD_REAL,
+    FIELD_ACCUMULATE
 };
 
 struct field {
@@ -51,6 +52,7 @@ static const char *const calibration_words[] = {"none", "random_tokens", "datase
 static const char *const observer_words[] = {"static_minmax", "minmax", "memoryless_minmax", NULL};
 static const char *const layout_words[] = {"NHD", "HND", NULL};
 static const char *const lengths_words[] = {"uniform", "ragged", NULL};
+static const char *const accumulate_words[] = {"fp32", "hopper", "hopper_two_level", NULL};
 static const char *const state_words[] = {"none", "cold", "hot", NULL};
 
 /* Positions and sequence offsets are int32 in the ABI; the other limits only keep products of sizes in 64
@@ -77,6 +79,7 @@ static const struct field fields[KVG_AXIS_COUNT] = {
     [KVG_AXIS_LENGTHS] = {FIELD_WORD, AT(lengths), 0, 0, lengths_words},
     [KVG_AXIS_WINDOW] = {FIELD_INT, AT(window), 0, MAX_TOKENS, NULL},
     [KVG_AXIS_SOFT_CAP] = {FIELD_REAL, AT(soft_cap), 0, 0, NULL},
+    [KVG_AXIS_ACCUMULATE] = {FIELD_ACCUMULATE, AT(accumulate), 1, 1 << 20, accumulate_words},
     [KVG_AXIS_THREADS] = {FIELD_INT, AT(threads), 0, 4096, NULL},
     [KVG_AXIS_SEED] = {FIELD_SEED, AT(seed), 0, INT64_MAX, NULL},
     [KVG_AXIS_CACHE_STATE] = {FIELD_WORD, AT(cache_state), 0, 0, state_words},
@@ -301,6 +304,30 @@ static int set_soft_cap(const char *value, double *out, struct kvg_error *error)
     return 0;
 }
 
+/* A word, and after hopper_two_level a colon and the tiles between two flushes. */
+static int set_accumulate(const struct kvg_axis_info *info, const struct field *field, const char *value,
+                          struct kvg_case *c, struct kvg_error *error)
+{
+    char word[64];
+    int chosen;
+    int64_t tiles = 1;
+    const char *colon = strchr(value, ':');
+    snprintf(word, sizeof word, "%.*s", colon ? (int)(colon - value) : (int)strlen(value), value);
+    if (set_word(info, field, word, &chosen, error))
+        return -1;
+    const int two_level = chosen == KVG_ACCUMULATE_HOPPER_TWO_LEVEL;
+    if (colon &&
+        (!two_level || kvg_parse_size(colon + 1, &tiles) || tiles < field->min || tiles > field->max))
+        return kvg_fail(
+            error, KVG_EXIT_USAGE,
+            "accumulate: '%s': hopper_two_level alone takes a number, the tiles between two flushes "
+            "(1 to %" PRId64 "), as in hopper_two_level:4",
+            value, field->max);
+    c->accumulate = (enum kvg_accumulate)chosen;
+    c->flush_tiles = two_level ? tiles : 0;
+    return 0;
+}
+
 int kvg_case_set(struct kvg_case *c, enum kvg_axis axis, const char *value, struct kvg_error *error)
 {
     const struct kvg_axis_info *info = &infos[axis];
@@ -331,6 +358,8 @@ int kvg_case_set(struct kvg_case *c, enum kvg_axis axis, const char *value, stru
         return set_heads(value, c, error);
     case FIELD_REAL:
         return set_soft_cap(value, at, error);
+    case FIELD_ACCUMULATE:
+        return set_accumulate(info, field, value, c, error);
     }
     return -1; /* not reached: every kind is above */
 }
@@ -374,6 +403,12 @@ void kvg_case_get(const struct kvg_case *c, enum kvg_axis axis, char *text, size
     case FIELD_REAL:
         print_real(c->soft_cap, 1, text, size);
         return;
+    case FIELD_ACCUMULATE:
+        if (c->accumulate == KVG_ACCUMULATE_HOPPER_TWO_LEVEL && c->flush_tiles != 1)
+            snprintf(text, size, "%s:%" PRId64, field->words[c->accumulate], c->flush_tiles);
+        else
+            snprintf(text, size, "%s", field->words[c->accumulate]);
+        return;
     }
 }
 
@@ -395,6 +430,11 @@ static int64_t q_len_of_phase(const struct kvg_case *c)
 int kvg_case_on_gpu(const struct kvg_case *c)
 {
     return strncmp(c->kernel, "cuda/", strlen("cuda/")) == 0;
+}
+
+int kvg_case_predicts(const struct kvg_case *c)
+{
+    return c->accumulate != KVG_ACCUMULATE_FP32;
 }
 
 static int left_out(const struct kvg_case *c, enum kvg_axis axis, const char *value)

@@ -21,6 +21,10 @@ enum kvg_calibration { KVG_CALIBRATION_NONE = 0, KVG_CALIBRATION_RANDOM_TOKENS, 
 enum kvg_lengths { KVG_LENGTHS_UNIFORM = 0, KVG_LENGTHS_RAGGED };
 enum kvg_cache_state { KVG_STATE_NONE = 0, KVG_STATE_COLD, KVG_STATE_HOT }; /* none = verified, not timed */
 
+/* How the fp8 path accumulates P V. All but FP32 are predictions: no kernel runs,
+ * reference/attention_predict.h computes the output on the model of Hopper's wgmma. */
+enum kvg_accumulate { KVG_ACCUMULATE_FP32 = 0, KVG_ACCUMULATE_HOPPER, KVG_ACCUMULATE_HOPPER_TWO_LEVEL };
+
 enum kvg_axis {
     KVG_AXIS_KERNEL,
     KVG_AXIS_PHASE,
@@ -41,6 +45,7 @@ enum kvg_axis {
     KVG_AXIS_LENGTHS,
     KVG_AXIS_WINDOW,
     KVG_AXIS_SOFT_CAP,
+    KVG_AXIS_ACCUMULATE,
     KVG_AXIS_THREADS,
     KVG_AXIS_SEED,
     KVG_AXIS_CACHE_STATE,
@@ -67,7 +72,9 @@ struct kvg_case {
     enum kvg_lengths lengths;
     int64_t window;
     double soft_cap;
-    int64_t threads; /* 0 before planning = all CPUs this process may use; so too for a kernel on a GPU */
+    enum kvg_accumulate accumulate;
+    int64_t flush_tiles; /* two_level: tiles between two flushes, 1 by default; else 0 */
+    int64_t threads;     /* 0 before planning = all CPUs this process may use; so too for a kernel on a GPU */
     uint64_t seed;
     enum kvg_cache_state cache_state;
 };
@@ -109,6 +116,10 @@ int kvg_case_complete(struct kvg_case *c, struct kvg_error *error);
 /* 1 if the kernel's name says that it runs on a GPU ("cuda/..."): CPU threads do not matter then, stand at
  * all CPUs and stay out of the string, so that hosts of different size give a case the same name. */
 int kvg_case_on_gpu(const struct kvg_case *c);
+
+/* 1 if the case asks for a prediction instead of a kernel. Its kernel is then "predict/" and the value of
+ * accumulate (kvg_case_complete sets it), and it is never timed. */
+int kvg_case_predicts(const struct kvg_case *c);
 
 /* What a case means to vLLM, FlashAttention-3 and llm-compressor. */
 int kvg_case_offered_by_vllm(const struct kvg_case *c);

@@ -135,8 +135,20 @@ static int complete_path(struct kvg_case *c, struct kvg_error *error)
     return 0;
 }
 
+/* A prediction has no kernel and no time. */
+static void complete_prediction(struct kvg_case *c)
+{
+    char how[32];
+    if (!kvg_case_predicts(c))
+        return;
+    kvg_case_get(c, KVG_AXIS_ACCUMULATE, how, sizeof how);
+    snprintf(c->kernel, sizeof c->kernel, "predict/%s", how);
+    c->cache_state = KVG_STATE_NONE;
+}
+
 int kvg_case_complete(struct kvg_case *c, struct kvg_error *error)
 {
+    complete_prediction(c);
     if (c->threads == 0)
         c->threads = kvg_cpus_allowed();
     if (c->kv_cache_dtype == KVG_CACHE_AUTO) { /* bf16 has no scales */
@@ -187,6 +199,15 @@ int kvg_case_offered_by_vllm(const struct kvg_case *c)
  * "Unrecognized FP8 dtype" before. */
 int kvg_case_without_meaning(const struct kvg_case *c, char *why, size_t size)
 {
+    if (kvg_case_predicts(c) && c->path != KVG_PATH_FP8) {
+        snprintf(why, size, "accumulate predicts the fp8 path alone: the other multiplies in bf16 or wider");
+        return 1;
+    }
+    if (kvg_case_predicts(c) && c->phase == KVG_PHASE_PREFILL) {
+        snprintf(why, size,
+                 "predictions are for decode and append: a whole prefill on the model takes hours");
+        return 1;
+    }
     if (c->path != KVG_PATH_FP8 || c->kv_cache_dtype == KVG_CACHE_FP8_E4M3)
         return 0;
     if (c->kv_cache_dtype == KVG_CACHE_AUTO)
@@ -269,6 +290,7 @@ int kvg_case_to_row(const struct kvg_case *c, struct kvg_row *row)
         set_axis_text(c, KVG_AXIS_CALIBRATION, &row->calibration) ||
         set_axis_text(c, KVG_AXIS_INPUT, &row->input) || set_axis_text(c, KVG_AXIS_LENGTHS, &row->lengths) ||
         set_axis_text(c, KVG_AXIS_LAYOUT, &row->layout) ||
+        set_axis_text(c, KVG_AXIS_ACCUMULATE, &row->accumulate) ||
         set_axis_text(c, KVG_AXIS_CACHE_STATE, &row->cache_state))
         return -1;
     if (c->calibration == KVG_CALIBRATION_DATASET ? set_axis_text(c, KVG_AXIS_OBSERVER, &row->observer)
@@ -287,5 +309,6 @@ int kvg_case_to_row(const struct kvg_case *c, struct kvg_row *row)
     row->window = c->window;
     row->soft_cap = c->soft_cap;
     row->threads = c->threads;
+    row->prediction = kvg_case_predicts(c);
     return 0;
 }

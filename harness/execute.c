@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * execute.c: one case, from its name to its row: has it a meaning, is there a kernel, does the kernel take
- * it, prepare, and then what its phase asks for (execute_attention.c, execute_store.c).
+ * it, prepare, and then what its phase asks for (execute_attention.c, execute_store.c), or the
+ * prediction of it (execute_predict.c).
  */
 #include "execute.h"
 
@@ -159,6 +160,10 @@ static int find_kernel(struct kvg_execution *x)
     struct kvg_problem problem;
     if (kvg_case_without_meaning(x->c, why, sizeof why))
         return kvg_verdict(x, KVG_SKIPPED, "%s", why);
+    if (kvg_case_predicts(x->c)) {
+        x->kernel = &kvg_prediction;
+        return 0;
+    }
     x->kernel = kvg_registry_find(x->c->kernel);
     if (!x->kernel)
         return no_kernel(x);
@@ -227,7 +232,9 @@ static void execute_prepared(struct kvg_execution *x)
     if (make_workspace(x))
         return;
     kvg_account(&x->prepared, x->workspace_bytes, x->row);
-    if (x->c->phase == KVG_PHASE_STORE)
+    if (kvg_case_predicts(x->c))
+        kvg_execute_prediction(x);
+    else if (x->c->phase == KVG_PHASE_STORE)
         kvg_execute_store(x);
     else
         kvg_execute_attention(x);

@@ -71,6 +71,11 @@ void kvg_poison(void *data, int64_t bytes);
 /* The three that execute a case once it is prepared. */
 void kvg_execute_attention(struct kvg_execution *x);
 void kvg_execute_store(struct kvg_execution *x);
+/* Attention on the model of a tensor core: error columns and gains, and no verdict. The stand-in for its
+ * kernel has a name and a declared arithmetic, that of FlashAttention-3's fp8 path with FP32 sums, and no
+ * code. */
+void kvg_execute_prediction(struct kvg_execution *x);
+extern const struct kvg_kernel kvg_prediction;
 
 /* One call of attention on poisoned outputs and workspace, planned before, and a look at the memory after. -1
  * with the verdict. args->lse may be NULL. */

@@ -20,8 +20,8 @@ enum {
 };
 
 static const struct argp_option plan_options[] = {
-    {"suite", KEY_SUITE, "SUITE", 0, "quick, full, or a FILE.yaml; without it and without any axis: quick",
-     1},
+    {"suite", KEY_SUITE, "SUITE", 0,
+     "quick, full, accumulation or a FILE.yaml; without it and without any axis: quick", 1},
     {"filter", KEY_FILTER, "REGEX", 0,
      "only cases whose string matches the POSIX extended REGEX; a leading - negates", 1},
     {"case", KEY_CASE, "STRING", 0, "exactly this case, as list and the repro column print it", 1},

@@ -209,6 +209,8 @@ static int keep_best(struct builder *b, const struct kvg_case *c)
 static int keep_kernels(struct builder *b, const struct kvg_case *c)
 {
     char why[256];
+    if (kvg_case_predicts(c))
+        return keep(b, c);
     if (!is_glob(c->kernel) && strcmp(c->kernel, "best")) {
         if (!kvg_registry_find(c->kernel))
             return unknown_kernel(b, c->kernel);

@@ -1,27 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # error.gp: quantisation error above, kernel error below, a column of panels a dtype (ARG7), a line a scheme and
-# calibration (ARG6). ARG8 is 1 when a last block holds auto (bf16), whose kernel error is drawn for comparison.
+# calibration (ARG6), and a predicted accumulator if there is one. ARG8 is 1 when a last block holds auto (bf16),
+# whose kernel error is drawn for comparison.
 # Columns: context, quantisation error, kernel error (relative L2, percent). Blocks: dtype by dtype, line by line.
 panels = words(ARG7); n = words(ARG6); has_auto = int(ARG8)
-wide = panels == 1 ? 760 : panels == 2 ? 1000 : 1300; high = 620 + 19 * ceil(n / 3.0); crowded = panels > 1 ? 7 : 11
+longest = 0
+do for [i = 1:n] { longest = strlen(word(ARG6, i)) > longest ? strlen(word(ARG6, i)) : longest }
+columns = longest > 34 && panels == 1 ? 1 : longest > 26 || panels == 1 ? 2 : 3 # of the legend
+wide = panels == 1 ? 760 : panels == 2 ? 1000 : 1300
+high = 620 + 19 * ceil(n / (columns == 1 ? 1.0 : 3.0)); crowded = panels > 1 ? 7 : 11
 data = ARG1; picture = ARG2; form = ARG3 # load hides the arguments
 dir = ""; do for [k = 1:strlen(ARG0)] { if (ARG0[k:k] eq "/") { dir = ARG0[1:k] } }
 load dir."common.gp"
 load dir."context_axis.gp"
 
-colour(s) = has(s, "memoryless") ? purple : has(s, "/minmax") ? orange : has(s, "dataset") ? green \
+# /hopper...: predicted on a model of the FP8 unit, a colour an interval between flushes.
+colour(s) = has(s, "two_level:64") ? orange : has(s, "two_level:16") ? purple : has(s, "two_level:") ? sky \
+          : has(s, "two_level") ? blue : has(s, "/hopper") ? vermillion : has(s, "memoryless") ? purple : has(s, "/minmax") ? orange : has(s, "dataset") ? green \
           : has(s, "random_tokens") ? blue : vermillion
 dash(s) = has(s, "per_head") ? 2 : 1
 open(s) = has(s, "per_head")
-shape(s) = has(s, "memoryless") ? (open(s) ? 12 : 13) : has(s, "/minmax") ? (open(s) ? 10 : 11) \
+shape(s) = has(s, "two_level:64") ? 11 : has(s, "two_level:16") ? 13 : has(s, "two_level:") ? 3 : has(s, "two_level") ? 9 \
+         : has(s, "/hopper") ? 7 : has(s, "memoryless") ? (open(s) ? 12 : 13) : has(s, "/minmax") ? (open(s) ? 10 : 11) \
          : has(s, "dataset") ? (open(s) ? 4 : 5) : has(s, "random_tokens") ? (open(s) ? 8 : 9) : (open(s) ? 6 : 7)
 size(s) = open(s) ? 1.35 : 0.85
 name(s) = s[1:strstrt(s, "/") - 1].", ".s[strstrt(s, "/") + 1:]
 
-longest = 0
-do for [i = 1:n] { longest = strlen(word(ARG6, i)) > longest ? strlen(word(ARG6, i)) : longest }
-columns = longest > 26 || panels == 1 ? 2 : 3
 foot = (18 + 19.0 * ceil(1.0 * (n + has_auto) / columns)) / high
 bottom = foot + 52.0 / high; top_edge = 1 - 62.0 / high
 left = 78.0 / wide; gap = 22.0 / wide

@@ -2,7 +2,8 @@
  *
  * figures_quality.c: what the format costs, over the context and over the layers.
  *
- * Rows that differ in layer, kernel or page layout alone are one point: their geometric mean.
+ * Rows that differ in layer, kernel or page layout alone are one point: their geometric mean. Predictions (no
+ * kernel ran) have lines of their own.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -36,7 +37,8 @@ static void line_name(const struct kvg_row *row, char *text, size_t size)
     char *comma = strchr(calibration, ',');
     if (comma) /* "dataset, minmax": a word must not hold blanks */
         memmove(comma, comma + 1, strlen(comma)), *comma = '/';
-    snprintf(text, size, "%.20s/%.40s", row->scheme, calibration);
+    snprintf(text, size, "%.20s/%.40s%s%.32s", row->scheme, calibration, row->prediction == 1 ? "/" : "",
+             row->prediction == 1 ? row->accumulate : "");
 }
 
 static double positive(double value)
@@ -46,17 +48,26 @@ static double positive(double value)
 
 /* ---------------------------------------------------------------- error against context */
 
+/* One chain, then rarer and rarer flushes; kernels come first. */
+static long long rank_accumulate(const struct kvg_row *row)
+{
+    const char *colon = row->prediction == 1 ? strchr(row->accumulate, ':') : NULL;
+    if (row->prediction != 1)
+        return 0;
+    return strcmp(row->accumulate, "hopper") == 0 ? 1 : colon ? 2 + atoll(colon + 1) : 3;
+}
+
 static int key_of_error(const struct kvg_row *row, char *text, size_t size)
 {
     if (!kvg_has_context(row) || row->status != KVG_PASSED ||
         (!isfinite(row->quant_rel_l2) && !isfinite(row->kernel_rel_l2)))
         return 0;
-    /* figure | scheme and calibration | dtype | context */
-    snprintf(text, size, "%d%.20s %.12s %d%.64s|%d %d%.16s %d%.24s|%d%.16s|%012lld",
+    /* figure | scheme, calibration and predicted accumulator | dtype | context */
+    snprintf(text, size, "%d%.20s %.12s %d%.64s|%d %d%.16s %d%.24s %09lld|%d%.16s|%012lld",
              kvg_rank_phase(row->phase), row->phase, row->path, !kvg_is_captured(row), row->input,
              strcmp(row->scheme, "per_tensor") != 0, kvg_rank_calibration(row->calibration), row->calibration,
-             kvg_rank_observer(row->observer), row->observer, kvg_rank_dtype(row->kv_cache_dtype),
-             row->kv_cache_dtype, (long long)row->context);
+             kvg_rank_observer(row->observer), row->observer, rank_accumulate(row),
+             kvg_rank_dtype(row->kv_cache_dtype), row->kv_cache_dtype, (long long)row->context);
     return 1;
 }
 

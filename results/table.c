@@ -309,7 +309,8 @@ int kvg_table_print(FILE *out, const struct kvg_results *results, const struct k
     print_verdict(&t, results->count - view.count);
     print_origin(&t);
     int failed = kvg_table_real_quality(&t) || kvg_table_synthetic_quality(&t) || kvg_table_speed(&t) ||
-                 kvg_table_memory(&t) || kvg_table_correctness(&t) || kvg_table_problems(&t);
+                 kvg_table_memory(&t) || kvg_table_correctness(&t) || kvg_table_predictions(&t) ||
+                 kvg_table_problems(&t);
     if (!failed && t.all && view.count > 0)
         print_all(&t);
     free(view.rows);

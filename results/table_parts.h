@@ -22,6 +22,7 @@ int kvg_table_synthetic_quality(struct kvg_table *t); /* what scale 1.0 does to 
 int kvg_table_speed(struct kvg_table *t);
 int kvg_table_memory(struct kvg_table *t);
 int kvg_table_correctness(struct kvg_table *t);
+int kvg_table_predictions(struct kvg_table *t); /* rows that no kernel computed */
 int kvg_table_problems(struct kvg_table *t);
 
 /* A numbered heading. */

@@ -327,7 +327,7 @@ int kvg_table_memory(struct kvg_table *t)
 
 static int key_of_checked(const struct kvg_row *row, char *text, size_t size)
 {
-    if (row->n_checked <= 0)
+    if (row->n_checked <= 0 || row->prediction == 1) /* table_predict.c shows those */
         return 0;
     snprintf(text, size, "%d%.20s %.12s %.64s|", kvg_rank_phase(row->phase), row->phase, row->path,
              row->kernel);

@@ -65,6 +65,8 @@ static void random_case(struct kvg_case *c)
     c->lengths = (enum kvg_lengths)between(0, 1);
     c->window = between(0, 1) ? 0 : between(1, 5000);
     c->soft_cap = caps[between(0, 5)];
+    c->accumulate = (enum kvg_accumulate)between(0, 2);
+    c->flush_tiles = c->accumulate == KVG_ACCUMULATE_HOPPER_TWO_LEVEL ? between(1, 9) : 0;
     c->threads = between(0, 64);
     c->seed = between(0, 2) ? (uint64_t)between(0, 5) : next() >> 1;
     c->cache_state = (enum kvg_cache_state)between(0, 2);
@@ -79,7 +81,8 @@ static int same_case(const struct kvg_case *a, const struct kvg_case *b)
            a->q_heads == b->q_heads && a->kv_heads == b->kv_heads && a->head_dim == b->head_dim &&
            a->block_size == b->block_size && a->layout == b->layout && a->lengths == b->lengths &&
            a->window == b->window && a->soft_cap == b->soft_cap && a->threads == b->threads &&
-           a->seed == b->seed && a->cache_state == b->cache_state;
+           a->accumulate == b->accumulate && a->flush_tiles == b->flush_tiles && a->seed == b->seed &&
+           a->cache_state == b->cache_state;
 }
 
 static void parsing_undoes_formatting(void **unused)
@@ -251,6 +254,9 @@ static void values_are_read_in_all_their_spellings(void **unused)
         {KVG_AXIS_SOFT_CAP, "-0", "0"},
         {KVG_AXIS_SOFT_CAP, "0.1", "0.1"}, /* although the ABI's float is 0.100000001490116 */
         {KVG_AXIS_SOFT_CAP, "1000000", "1000000"},
+        {KVG_AXIS_ACCUMULATE, "hopper_two_level:1", "hopper_two_level"},
+        {KVG_AXIS_ACCUMULATE, "Hopper_Two_Level:1k", "hopper_two_level:1024"},
+        {KVG_AXIS_ACCUMULATE, "hopper", "hopper"},
         {KVG_AXIS_Q_LEN, "AUTO", "auto"},
         {KVG_AXIS_LAYER, "-1", "-1"},
         {KVG_AXIS_SEED, "9223372036854775807", "9223372036854775807"},
@@ -320,6 +326,12 @@ static void bad_values_are_refused_and_change_nothing(void **unused)
         {KVG_AXIS_SOFT_CAP, "0x1p3", "soft_cap"},
         {KVG_AXIS_SOFT_CAP, "1e999", "soft_cap"},
         {KVG_AXIS_SOFT_CAP, "", "soft_cap"},
+        {KVG_AXIS_ACCUMULATE, "hoper", "did you mean 'hopper'?"},
+        {KVG_AXIS_ACCUMULATE, "", "fp32, hopper or hopper_two_level"},
+        {KVG_AXIS_ACCUMULATE, "hopper:2", "hopper_two_level alone takes a number"},
+        {KVG_AXIS_ACCUMULATE, "hopper_two_level:0", "1 to 1048576"},
+        {KVG_AXIS_ACCUMULATE, "hopper_two_level:", "1 to 1048576"},
+        {KVG_AXIS_ACCUMULATE, "hopper_two_level:2:3", "1 to 1048576"},
         {KVG_AXIS_BLOCK_SIZE, "4", "from 8"},
         {KVG_AXIS_THREADS, "5000", "from 0 to 4096"},
     };
@@ -543,6 +555,45 @@ static void only_e4m3_has_a_meaning_on_the_fp8_path(void **unused)
         }
 }
 
+static void predictions_have_no_kernel_and_no_clock(void **unused)
+{
+    static const struct {
+        const char *text, *kernel;
+        int meaningless;
+    } table[] = {
+        {"path=fp8 accumulate=hopper cache_state=cold", "predict/hopper", 0},
+        {"path=fp8 accumulate=hopper_two_level kernel=cpu/fp8_avx2", "predict/hopper_two_level", 0},
+        {"path=fp8 accumulate=hopper_two_level:8 phase=append", "predict/hopper_two_level:8", 0},
+        {"path=dequant accumulate=hopper", "predict/hopper", 1},
+        {"path=fp8 accumulate=hopper kv_cache_dtype=fp8_e5m2", "predict/hopper", 1},
+        {"path=fp8 accumulate=hopper phase=prefill", "predict/hopper", 1},
+        {"phase=store accumulate=hopper", "predict/hopper", 1},
+    };
+    (void)unused;
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        struct kvg_case c;
+        struct kvg_error error = {0};
+        struct kvg_row row;
+        char why[256] = "", text[KVG_CASE_STRING_MAX];
+        assert_int_equal(complete(table[i].text, &c, &error), 0);
+        assert_int_equal(kvg_case_predicts(&c), 1);
+        assert_string_equal(c.kernel, table[i].kernel);
+        assert_int_equal(c.cache_state, KVG_STATE_NONE);
+        assert_int_equal(kvg_case_without_meaning(&c, why, sizeof why), table[i].meaningless);
+        assert_int_equal(kvg_row_init(&row), 0);
+        assert_int_equal(kvg_case_to_row(&c, &row), 0);
+        assert_int_equal(row.prediction, 1);
+        assert_string_equal(row.accumulate, table[i].kernel + strlen("predict/"));
+        kvg_row_free(&row);
+        /* fp32 stays out of the string, so that no older case changes its name. */
+        kvg_case_format(&c, text);
+        assert_non_null(strstr(text, " accumulate="));
+        assert_int_equal(kvg_case_set(&c, KVG_AXIS_ACCUMULATE, "fp32", NULL), 0);
+        kvg_case_format(&c, text);
+        assert_null(strstr(text, "accumulate"));
+    }
+}
+
 static void problem_is_the_case(void **unused)
 {
     struct kvg_case c;
@@ -683,6 +734,7 @@ int main(void)
         cmocka_unit_test(captured_input_fixes_the_shape),
         cmocka_unit_test(vllm_offers_what_its_sources_say),
         cmocka_unit_test(only_e4m3_has_a_meaning_on_the_fp8_path),
+        cmocka_unit_test(predictions_have_no_kernel_and_no_clock),
         cmocka_unit_test(problem_is_the_case),
         cmocka_unit_test(row_holds_the_case),
         cmocka_unit_test(errors_are_cut_and_may_be_unwanted),

@@ -215,6 +215,50 @@ static void speed_is_held_against_auto(void **state)
     kvg_results_free(&results);
 }
 
+static void predict(struct kvg_results *results, const char *accumulate, int64_t context, double low,
+                    double high, double error)
+{
+    struct kvg_row *row = add(results, "fp8_e4m3", "per_tensor", "dataset", -1, context);
+    assert_int_equal(kvg_row_set_string(&row->accumulate, accumulate), 0);
+    assert_int_equal(kvg_row_set_string(&row->kernel, "predict/x"), 0);
+    row->prediction = 1;
+    row->n_checked = 8;
+    row->gain_min = low;
+    row->gain_max = high;
+    row->kernel_rel_l2 = error;
+}
+
+/* A line an accumulator, one chain first, then by interval; the longest nine contexts; the worst of a cell;
+ * and not a word among the kernels. */
+static void predictions_have_a_part_of_their_own(void **state)
+{
+    (void)state;
+    struct kvg_results results;
+    facts(&results, 20, 1);
+    predict(&results, "hopper_two_level:16", 8192, 0.976, 0.978, 0.024);
+    predict(&results, "hopper_two_level", 8192, 0.9991, 1.0004, 0.0017);
+    predict(&results, "hopper", 131072, 0.35, 0.49, 0.58);
+    predict(&results, "hopper", 131072, 0.40, 0.41, 0.61);
+    for (int64_t context = 1024; context <= 1024 << 8; context *= 2)
+        predict(&results, "hopper", context, 0.999, 1.25, 0.25);
+    predict(&results, "hopper", 1000, 0.9, 0.9, 0.1);
+    char *text = print(&results, 0, 0);
+    expect(text, "1. Predicted, not measured");
+    expect_not(text, "Correctness");
+    expect(text,
+           "gain                       1k      2k      4k      8k     16k     32k     64k    128k    256k");
+    expect(text,
+           "hopper                  1.250   1.250   1.250   1.250   1.250   1.250   1.250   0.350   1.250");
+    expect(text,
+           "hopper                   25.0    25.0    25.0    25.0    25.0    25.0    25.0    61.0    25.0");
+    expect(text, "hopper_two_level            -       -       -   0.999       -");
+    expect(text, "hopper_two_level:16         -       -       -   0.976       -");
+    assert_true(strstr(text, "hopper_two_level  ") < strstr(text, "hopper_two_level:16"));
+    expect(text, "Only the 9 longest contexts are shown.");
+    free(text);
+    kvg_results_free(&results);
+}
+
 static void problems_come_with_their_command(void **state)
 {
     (void)state;
@@ -300,6 +344,7 @@ int main(void)
         cmocka_unit_test(calibrations_apart_are_called_apart),
         cmocka_unit_test(only_passed_rows_count),
         cmocka_unit_test(speed_is_held_against_auto),
+        cmocka_unit_test(predictions_have_a_part_of_their_own),
         cmocka_unit_test(problems_come_with_their_command),
         cmocka_unit_test(colour_only_where_asked),
         cmocka_unit_test(any_rows_fit),
