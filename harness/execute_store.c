@@ -186,7 +186,8 @@ static int run_far(struct store *s)
     return failed;
 }
 
-/* Every bf16 value as a source. Which NaN stands for NaN is the kernel's choice. */
+/* Every bf16 value as a source, and scales that make ties of some. Which NaN stands for NaN is the kernel's
+ * choice. */
 static int run_special(struct store *s)
 {
     struct kvg_execution *x = s->x;
@@ -208,7 +209,7 @@ static int run_special(struct store *s)
         return kvg_verdict(x, KVG_OUT_OF_MEMORY, "no memory for a row");
     int failed = compare(s, &other);
     if (failed && other.status != KVG_PASSED)
-        kvg_verdict(x, KVG_INCORRECT, "with special values (NaN, infinities, zeros of both signs): %s",
+        kvg_verdict(x, KVG_INCORRECT, "with special values (NaN, infinities, zeros of both signs, ties): %s",
                     other.reason);
     kvg_row_free(&other);
     return failed;

@@ -192,8 +192,27 @@ int kvg_prepare(const struct kvg_case *c, const struct kvg_prepare_options *opti
     return 0;
 }
 
+/* The nth scale under which a quotient is a tie between two codes but its product with the reciprocal is not:
+ * x / (x / m) for m half way between codes. Few scales have such a quotient among the bf16 values. */
+static float scale_with_ties(enum kvg_ref_format format, int64_t nth)
+{
+    const int first = 2 << kvg_ref_format_info(format)->mantissa_bits; /* codes here are 2 apart */
+    for (int x = 129; x < 256; x += 2)
+        for (int m = first + 1; m < 2 * first; m += 2) {
+            const float value = (float)x, scale = value / (float)m;
+            if (kvg_ref_round(format, value / scale) != kvg_ref_round(format, value * (1.0f / scale)) &&
+                nth-- == 0)
+                return scale;
+        }
+    return 1.0f;
+}
+
 void kvg_prepared_special(struct kvg_prepared *p)
 {
+    for (int64_t h = 0; h < (p->scale_stride ? p->c.kv_heads : 1) && p->problem.kv_dtype != KVG_BF16; h++) {
+        p->k_scale[h] = scale_with_ties(kvg_ref_format_of(p->problem.kv_dtype), 2 * h);
+        p->v_scale[h] = scale_with_ties(kvg_ref_format_of(p->problem.kv_dtype), 2 * h + 1);
+    }
     const int64_t n = p->total_kv * p->c.kv_heads * p->c.head_dim;
     for (int64_t i = 0; i < n;
          i++) { /* an odd factor visits all 65536, without an order that a head could follow */
@@ -202,7 +221,7 @@ void kvg_prepared_special(struct kvg_prepared *p)
     }
     fill_cache(p, &p->k_pages, p->k_scale, p->k);
     fill_cache(p, &p->v_pages, p->v_scale, p->v);
-    const void *changed[] = {p->k, p->v, p->k_cache, p->v_cache};
+    const void *changed[] = {p->k, p->v, p->k_scale, p->v_scale, p->k_cache, p->v_cache};
     for (size_t i = 0; i < sizeof changed / sizeof changed[0]; i++)
         kvg_guard_seal(p->guards, changed[i]);
 }

@@ -627,8 +627,9 @@ static void attend_row(struct row *r)
     struct split *splits = r->a->workspace;
     int64_t count = 0;
     const int64_t keys = most(r->n, r->end);
-    for (int64_t begin = 0; begin < keys; begin += MUTANT_SPLIT)
-        take_split(r, &splits[count++], begin, least(begin + MUTANT_SPLIT, keys));
+    const int64_t size = m->where == WHERE_TWO_LEVEL ? MUTANT_LONG_SPLIT : MUTANT_SPLIT;
+    for (int64_t begin = 0; begin < keys; begin += size)
+        take_split(r, &splits[count++], begin, least(begin + size, keys));
     merge(r, splits, count, acc, &lse);
     if (FAULT(lse_with_p_offset) || FAULT(lse_is_maximum) || (FAULT(lse_without_cap) && p->soft_cap > 0.0f))
         lse = wrong_lse(r, lse);

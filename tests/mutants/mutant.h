@@ -29,8 +29,14 @@ enum mutant_fault {
 
 #define FAULT(name) (m->fault == FAULT_##name)
 
-/* Keys of a tile and of a split of the attention kernel. */
-enum { MUTANT_TILE = 64, MUTANT_SPLIT = 256, MUTANT_MAX_DIM = 256, MUTANT_P_OFFSET = 8 };
+/* Keys of a tile and of a split of the attention kernel; the narrow accumulators get a long chain. */
+enum {
+    MUTANT_TILE = 64,
+    MUTANT_SPLIT = 256,
+    MUTANT_LONG_SPLIT = 4096,
+    MUTANT_MAX_DIM = 256,
+    MUTANT_P_OFFSET = 8
+};
 
 /* The kernel of a fault (FAULT_none_...: without one). */
 struct mutant {

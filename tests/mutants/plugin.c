@@ -33,7 +33,7 @@ static void arithmetic(const struct mutant *m, const struct kvg_problem *p, stru
                                    .pv_flush_interval = two_level ? MUTANT_TILE : 0,
                                    .tile = MUTANT_TILE,
                                    .tile_last_first = fp8,
-                                   .split_tokens = MUTANT_SPLIT,
+                                   .split_tokens = two_level ? MUTANT_LONG_SPLIT : MUTANT_SPLIT,
                                    .deterministic = 1};
 }
 

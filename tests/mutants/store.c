@@ -132,7 +132,8 @@ static void store_tensor(const struct mutant *m, const struct kvg_store_args *a,
             continue;
         for (int64_t h = 0; h < p->kv_heads; h++)
             store_row(m, a, t, i, slot, h, &absmax);
-        if (FAULT(store_fills_page) && n == stored && (slot + 1) % p->block_size != 0)
+        if (FAULT(store_fills_page) && (i + 1 == a->tokens || a->slot_mapping[i + 1] != slot + 1) &&
+            (slot + 1) % p->block_size != 0)
             memset((char *)t->pages->data + bytes * (slot / p->block_size * t->pages->stride_block +
                                                      (slot % p->block_size + 1) * t->pages->stride_slot),
                    0, (size_t)(bytes * p->head_dim));
