@@ -131,7 +131,7 @@ $(B)/tests/%: $(B)/obj/tests/unit/%.o $(LIB_OBJ)
 	$(Q)$(CC) $(COMMON) $(LDFLAGS) -rdynamic -o $@ $^ -lcmocka $(LDLIBS_ALL)
 .SECONDARY: $(TESTS:$(B)/tests/%=$(B)/obj/tests/unit/%.o)
 
--include $(OBJ:.o=.d) $(patsubst $(B)/tests/%,$(B)/obj/tests/unit/%.d,$(TESTS))
+-include $(OBJ:.o=.d) $(patsubst %,$(B)/obj/tests/mutants/%.d,mutants rules) $(patsubst $(B)/tests/%,$(B)/obj/tests/unit/%.d,$(TESTS))
 
 # ---------------------------------------------------------------- CUDA
 # The kernels for Hopper and the program that checks and times them on a GPU. Compiling needs nvcc and no GPU; a
