@@ -84,7 +84,8 @@ struct kvg_problem {
 
 /* The arithmetic a kernel declares for one sequence of one problem. The error bound of the row is
  * derived from this and from nothing else, so it must say what the code does: too modest and a right
- * kernel is called incorrect, too generous and the gain test calls it incorrect all the same. */
+ * kernel is called incorrect, too generous and small faults hide in the bound (large ones still fail the
+ * gain test, whose allowance does not depend on it). */
 struct kvg_arithmetic {
     /* logits: s = scale * sum over head_dim of round(q) * round(k) */
     enum kvg_dtype qk_operand; /* format both factors are rounded to before the product (codes are exact in
