@@ -286,6 +286,55 @@ static int timed_quantize(void *context)
     return q->kernel->quantize_q(&q->args);
 }
 
+/* Values of both signs, all mantissas and 16 binades around 1, under scales with ties: the reciprocal rule
+ * and the division differ there and hardly anywhere else. */
+static int quantize_ties(struct kvg_execution *x, const struct quantize *q)
+{
+    const struct kvg_prepared *p = &x->prepared;
+    const int64_t n = p->total_q * p->problem.q_heads * p->problem.head_dim;
+    const int64_t scales = p->scale_stride ? p->problem.kv_heads : 1;
+    struct quantize ties = *q;
+    uint16_t *source = malloc((size_t)n * sizeof *source);
+    float *scale = malloc((size_t)scales * sizeof *scale);
+    uint8_t *wanted = malloc((size_t)n), *got = malloc((size_t)n);
+    int failed = -1;
+    if (!source || !scale || !wanted || !got) {
+        kvg_verdict(x, KVG_OUT_OF_MEMORY, "no memory for a second Q");
+        goto done;
+    }
+    for (int64_t h = 0; h < scales; h++)
+        scale[h] = kvg_scale_with_ties(KVG_REF_E4M3, h);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t turn = i * 1367 % 4096; /* an odd factor visits all 4096 */
+        source[i] = (uint16_t)((turn >> 11) << 15 | ((turn >> 7 & 15) + 119) << 7 | (turn & 127));
+    }
+    memset(got, 0xff, (size_t)n);
+    kvg_ref_quantize_q(KVG_REF_E4M3, KVG_REF_RECIPROCAL, KVG_REF_BF16, source, p->total_q, p->problem.q_heads,
+                       p->problem.kv_heads, p->problem.head_dim, scale, p->scale_stride, wanted);
+    ties.args.q = source;
+    ties.args.q8 = got;
+    ties.args.scales = (struct kvg_scales){scale, p->k_scale, p->v_scale, p->scale_stride};
+    int code = timed_quantize(&ties);
+    int64_t i = 0;
+    while (!code && i < n && got[i] == wanted[i])
+        i++;
+    if (code)
+        kvg_verdict_of_call(x, "quantize_q", code);
+    else if (i < n)
+        kvg_verdict(x, KVG_INCORRECT,
+                    "quantize_q of %s: quantize_q: element %lld of a Q whose quotients tie: got code 0x%02x, "
+                    "expected 0x%02x (the product with the reciprocal, not the quotient)",
+                    q->kernel->name, (long long)i, got[i], wanted[i]);
+    else
+        failed = 0;
+done:
+    free(source);
+    free(scale);
+    free(wanted);
+    free(got);
+    return failed;
+}
+
 void kvg_quantize_q(struct kvg_execution *x)
 {
     const struct kvg_prepared *p = &x->prepared;
@@ -322,7 +371,7 @@ void kvg_quantize_q(struct kvg_execution *x)
         kvg_verdict_of_error(x, &error);
     else if (other.status != KVG_PASSED)
         kvg_verdict(x, (enum kvg_status)other.status, "quantize_q of %s: %s", q.kernel->name, other.reason);
-    else if (x->timed)
+    else if (!quantize_ties(x, &q) && x->timed)
         x->row->time_quantize_q = kvg_time_apart(x, timed_quantize, &q);
     kvg_row_free(&other);
 }

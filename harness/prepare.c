@@ -192,9 +192,7 @@ int kvg_prepare(const struct kvg_case *c, const struct kvg_prepare_options *opti
     return 0;
 }
 
-/* The nth scale under which a quotient is a tie between two codes but its product with the reciprocal is not:
- * x / (x / m) for m half way between codes. Few scales have such a quotient among the bf16 values. */
-static float scale_with_ties(enum kvg_ref_format format, int64_t nth)
+float kvg_scale_with_ties(enum kvg_ref_format format, int64_t nth)
 {
     const int first = 2 << kvg_ref_format_info(format)->mantissa_bits; /* codes here are 2 apart */
     for (int x = 129; x < 256; x += 2)
@@ -210,8 +208,8 @@ static float scale_with_ties(enum kvg_ref_format format, int64_t nth)
 void kvg_prepared_special(struct kvg_prepared *p)
 {
     for (int64_t h = 0; h < (p->scale_stride ? p->c.kv_heads : 1) && p->problem.kv_dtype != KVG_BF16; h++) {
-        p->k_scale[h] = scale_with_ties(kvg_ref_format_of(p->problem.kv_dtype), 2 * h);
-        p->v_scale[h] = scale_with_ties(kvg_ref_format_of(p->problem.kv_dtype), 2 * h + 1);
+        p->k_scale[h] = kvg_scale_with_ties(kvg_ref_format_of(p->problem.kv_dtype), 2 * h);
+        p->v_scale[h] = kvg_scale_with_ties(kvg_ref_format_of(p->problem.kv_dtype), 2 * h + 1);
     }
     const int64_t n = p->total_kv * p->c.kv_heads * p->c.head_dim;
     for (int64_t i = 0; i < n;

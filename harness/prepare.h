@@ -90,6 +90,9 @@ int kvg_prepared_check(const struct kvg_prepared *p, struct kvg_error *error);
  * one; the case's own brings everything back. Captured: another layer, or the signs flipped where the file
  * has one layer. p->c stays as it is. After a failure p can only be freed. */
 int kvg_prepared_renew(struct kvg_prepared *p, uint64_t seed, struct kvg_error *error);
+/* The nth scale under which a quotient is a tie between two codes but its product with the reciprocal is not:
+ * x / (x / m) for m half way between codes. Few scales have such a quotient among the bf16 values. */
+float kvg_scale_with_ties(enum kvg_ref_format format, int64_t nth);
 /* Gives K and V every bf16 value in turn, NaN, infinities and both zeros among them, and scales under which
  * some of their quotients are ties between two codes that a product with the reciprocal misses; in place and
  * with the caches to match: for phase store. Q and pages stay. kvg_prepared_renew ends it. */
