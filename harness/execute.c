@@ -256,6 +256,8 @@ void kvg_execute_in(struct kvg_session *session, const struct kvg_case *c,
     row->attempt = 1;
     row->status = KVG_PASSED;
     x.timed = c->cache_state != KVG_STATE_NONE && !options->verify_only && !options->profile;
+    if (!kvg_case_on_gpu(c))
+        kvg_row_set_string(&row->device, "cpu");
     if (kvg_case_to_row(c, row))
         kvg_verdict(&x, KVG_OUT_OF_MEMORY, "no memory for the row");
     else if (find_kernel(&x) == 0) {
