@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# run.sh KVGAUGE PLUGIN.so [NAME ...]: every CUDA mutant over mutants.yaml on this machine's GPU; prints what caught
+# each. All must be caught, by a check that is meant for the fault, and the right kernel ("none") by nothing.
+#
+# Exit code: 0 if so, 2 if not, 3 where the mutants could not be run.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+kvgauge=$1 plugin=$2
+shift 2
+out=$(mktemp -d) || exit 3
+trap 'rm -rf "$out"' EXIT
+
+# name|class|checks, a line a mutant
+mutants=$(sed -nE 's/^MUTANT\(([a-z0-9_]+), "([^"]*)", "([^"]*)".*/\1|\2|\3/p' "$here/faults.def")
+[ $# -eq 0 ] || mutants=$(grep -E "^($(IFS='|'; echo "$*"))\|" <<<"$mutants")
+kernels=$(cut -d'|' -f1 <<<"$mutants" | sed 's|^|cuda_mutant/|' | paste -sd,)
+
+"$kvgauge" run --suite "$here/mutants.yaml" --kernel "$kernels" --plugin "$plugin" --verify-only --quiet --no-plots \
+    --timeout 8 --out "$out/mutants.h5" >"$out/log" 2>&1
+"$kvgauge" show --format csv --columns kernel,status,reason "$out/mutants.h5" >"$out/rows.csv" ||
+    { cat "$out/log" >&2; exit 3; }
+
+# Status 0 is passed; skipped rows (no device) must not look like mutants that got through.
+awk -F, -v list="$mutants" '
+BEGIN {
+    total = split(list, line, "\n")
+    for (i = 1; i <= total; i++) {
+        split(line[i], f, "|")
+        name[i] = f[1]; class[f[1]] = f[2]
+        checks[f[1]] = line[i]; sub(/^[^|]*\|[^|]*\|/, "", checks[f[1]])
+    }
+}
+NR > 1 {
+    kernel = $1; sub(/^"?cuda_mutant\//, "", kernel); sub(/"$/, "", kernel)
+    reason = $0; sub(/^[^,]*,[^,]*,/, "", reason)
+    status = $2; gsub(/"/, "", status)
+    rows[kernel]++
+    if (status == "passed" || status == "0") next
+    if (status == "skipped" || status == "4") { skipped++; if (!why) why = reason; next }
+    seen[kernel]++
+    if (!first[kernel]) first[kernel] = status ": " reason
+    if (kernel != "none" && (status ": " reason) ~ checks[kernel]) {
+        meant[kernel]++
+        if (meant[kernel] == 1) first[kernel] = status ": " reason
+    }
+}
+END {
+    if (skipped) { print "skipped: " why; exit 3 }
+    for (i = 1; i <= total; i++) {
+        k = name[i]
+        if (!rows[k]) { print "no row of " k; exit 3 }
+        if (k == "none") { alarms = seen[k] + 0; if (alarms) printf "FALSE ALARM %s\n", first[k]; continue }
+        faults++
+        caught += meant[k] > 0
+        printf "%-24s %-13s %s %2d of %d  %.110s\n", k, class[k], meant[k] ? "caught" : seen[k] ? "BY LUCK" : "MISSED",
+            seen[k], rows[k], first[k]
+    }
+    printf "%d of %d caught, %d false alarms\n", caught, faults, alarms
+    exit caught == faults && !alarms ? 0 : 2
+}' "$out/rows.csv"
