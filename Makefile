@@ -60,10 +60,31 @@ CFLAGS_ALL = -std=c11 $(COMMON) $(PC_CFLAGS) $(NVTX_CFLAGS) $(CFLAGS)
 CXXFLAGS_ALL = -std=c++17 $(COMMON) $(PC_CFLAGS) $(NVTX_CFLAGS) $(CXXFLAGS)
 LDLIBS_ALL = $(PC_LIBS) -ldl -lm -lstdc++ -lpthread $(LDLIBS)
 
-# CUDA toolkit: used when found.
+# ---------------------------------------------------------------- CUDA toolkit
 CUDA_HOME ?= $(shell d=$$(dirname $$(dirname $$(readlink -f $$(command -v nvcc 2>/dev/null || echo /usr/local/cuda/bin/nvcc)))); [ -d $$d/include ] && echo $$d)
 NVTX_DIR  := $(if $(CUDA_HOME),$(shell d=$$(dirname $$(find -L $(CUDA_HOME)/include $(CUDA_HOME)/targets -name nvToolsExt.h -path '*nvtx3*' 2>/dev/null | head -1) 2>/dev/null); [ -n "$$d" ] && dirname $$d))
 NVTX_CFLAGS := $(if $(filter-out . /,$(NVTX_DIR)),-DKVG_HAVE_NVTX=1 -isystem $(NVTX_DIR))
+NVCC      := $(if $(CUDA_HOME),$(wildcard $(CUDA_HOME)/bin/nvcc))
+# CUDA_FOR says which GPUs build/kvgauge holds code for: none, all, or one architecture (sm_90a). Left alone it is
+# the GPU of this machine, where nvcc and an NVIDIA GPU are found, and none elsewhere. What is compiled lies in a
+# folder of its own for each; what is linked is linked again when CUDA_FOR changes.
+CUDA_FOR ?= $(if $(filter cpu,$(MAKECMDGOALS)),none,$(if $(filter cuda,$(MAKECMDGOALS)),all,$(gpu_here)))
+gpu_here = $(if $(NVCC),$(shell NVCC='$(NVCC)'; \
+  cap=$$(timeout 20 nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -1 | tr -d ' .'); \
+  if [ "$$cap" = 90 ]; then echo sm_90a; \
+  elif [ -n "$$cap" ] && $$NVCC --list-gpu-code | grep -qx "sm_$$cap"; then echo sm_$$cap; \
+  elif [ -e /dev/nvidia0 ]; then echo all; else echo none; fi),none)
+CUDA_FOR := $(CUDA_FOR)
+# sm_100 stands for Blackwell; later GPUs translate the PTX that comes with it when they first load it.
+GENCODE_all := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_89,code=sm_89 \
+               -gencode arch=compute_90a,code=sm_90a -gencode 'arch=compute_100,code=[sm_100,compute_100]'
+, := ,
+gencode = $(or $(GENCODE_$(1)),-gencode arch=compute_$(1:sm_%=%)$(,)code=$(1))
+NVCCFLAGS ?=
+NVCCFLAGS_ALL := -O3 -lineinfo -std=c++17 --diag-suppress 128 -Werror all-warnings \
+                 -Xcompiler -Wall,-Wextra,-Werror,-fopenmp -Xptxas -v $(NVCCFLAGS)
+# The runtime is linked in, the driver is opened when a kernel is first asked for: without them nothing fails.
+CUDA_LIBS  = -L$(CUDA_HOME)/lib64 -lcudart_static -lstdc++ -lm -ldl -lpthread -lrt
 
 # One set of flags per instruction set; the file's suffix says which. Chosen at run time by CPU features.
 ISA_avx2       := -mavx2 -mfma -mf16c -mbmi2
@@ -77,15 +98,27 @@ SRC_CXX := harness/bench_shim.cc
 MAIN    := harness/main.c
 OBJ     := $(SRC_C:%.c=$(B)/obj/%.o) $(SRC_CXX:%.cc=$(B)/obj/%.o)
 LIB_OBJ := $(filter-out $(B)/obj/$(MAIN:%.c=%.o),$(OBJ))
+# CUDA: the host's side in C; on the device's side the decode kernels use instructions of Hopper, which exist for
+# sm_90a alone (elsewhere their `supports` says so), and all else is plain CUDA C.
+CUDA_C_OBJ := $(patsubst %.c,$(B)/obj/%.o,$(wildcard harness/cuda/*.c))
+CUDA_HOPPER := $(wildcard kernels/cuda/decode_*.cu)
+CUDA_PLAIN  := $(filter-out $(CUDA_HOPPER),$(wildcard kernels/cuda/*.cu harness/cuda/*.cu))
+# cuda_objects CUDA_FOR: what a program with code for those GPUs is linked from, beside LIB_OBJ.
+cuda_objects = $(CUDA_HOPPER:%.cu=$(B)/cuda/sm_90a/%.o) $(CUDA_PLAIN:%.cu=$(B)/cuda/$(1)/%.o) $(CUDA_C_OBJ)
+CUDA_OBJ := $(if $(filter-out none,$(CUDA_FOR)),$(call cuda_objects,$(CUDA_FOR)))
 TESTS   := $(patsubst tests/unit/%.c,$(B)/tests/%,$(wildcard tests/unit/test_*.c))
 # Where an uninstalled binary finds suites, captured input and plot scripts; see harness/paths.h.
 PATHS_DEF := -DKVG_SOURCE_DIR='"$(CURDIR)"' -DKVG_DATA_DIR='"$(PREFIX)/share/kvgauge"' \
              -DKVG_VERSION='"$(VERSION)"' -DKVG_GIT_SHA='"$(GIT_SHA)"' -DKVG_GIT_DIRTY=$(GIT_DIRTY)
 
-.PHONY: all cpu run test deps-run deps-test asan mutants clean install uninstall help lint bundle gpu-bench gpu-check FORCE
+.PHONY: all cpu cuda run test test-gpu test-bundle deps-run deps-test asan mutants clean install uninstall help lint \
+        bundle gpu-bench gpu-check FORCE
 
-all: $(B)/kvgauge ## build build/kvgauge (with CUDA where nvcc and a GPU are found)
+all: $(B)/kvgauge ## build build/kvgauge (with CUDA for this machine's GPU, where nvcc and a GPU are found)
 cpu: $(B)/kvgauge ## build without CUDA
+cuda: $(if $(NVCC),$(B)/kvgauge) ## build with CUDA for sm_80, sm_89, sm_90a, sm_100 and PTX for later ones (nvcc, no GPU needed)
+	$(need_nvcc)
+need_nvcc = $(if $(NVCC),,@echo 'no nvcc in PATH or /usr/local/cuda/bin: install the CUDA toolkit, or set CUDA_HOME' >&2; exit 1)
 
 deps-run:
 	$(call install_missing,$(PACKAGES_RUN) $(PACKAGES_GNUPLOT))
@@ -101,11 +134,17 @@ test: deps-test ## unit, command-line and file-format tests
 	@$(MAKE) --no-print-directory -j$$(nproc) $(B)/kvgauge $(TESTS)
 	@tests/run.sh $(B)
 
-$(B)/kvgauge: $(OBJ)
+$(B)/kvgauge: $(OBJ) $(CUDA_OBJ) $(B)/.cuda_for
 	@mkdir -p $(@D)
+	@echo '  CUDA  $(CUDA_SAYS)'
 	@echo '  $(if $(NVTX_CFLAGS),NVTX  ranges built in ($(NVTX_DIR)),NVTX  no CUDA toolkit found: built without ranges for profilers)'
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(COMMON) $(LDFLAGS) -rdynamic -o $@ $^ $(LDLIBS_ALL)
+	$(Q)$(CC) $(COMMON) $(LDFLAGS) -rdynamic -o $@ $(OBJ) $(CUDA_OBJ) $(LDLIBS_ALL) $(if $(CUDA_OBJ),$(CUDA_LIBS))
+CUDA_SAYS := $(if $(CUDA_OBJ),kernels for $(CUDA_FOR:all=sm_80 sm_89 sm_90a sm_100 and later),$(if \
+  $(NVCC),no kernels: no NVIDIA GPU found or not wanted (make cuda builds them all the same),no kernels: no nvcc found))
+# Touched when CUDA_FOR changes, so that what is linked follows.
+$(B)/.cuda_for: FORCE
+	@mkdir -p $(@D); echo '$(CUDA_FOR)' | cmp -s - $@ || echo '$(CUDA_FOR)' > $@
 
 $(B)/obj/%.o: %.c
 	@mkdir -p $(@D)
@@ -134,27 +173,42 @@ $(B)/tests/%: $(B)/obj/tests/unit/%.o $(LIB_OBJ)
 -include $(OBJ:.o=.d) $(patsubst %,$(B)/obj/tests/mutants/%.d,mutants rules) $(patsubst $(B)/tests/%,$(B)/obj/tests/unit/%.d,$(TESTS))
 
 # ---------------------------------------------------------------- CUDA
-# The kernels for Hopper and the program that checks and times them on a GPU. Compiling needs nvcc and no GPU; a
-# decode kernel that spills registers or uses local memory fails the build.
-NVCC      := $(if $(CUDA_HOME),$(CUDA_HOME)/bin/nvcc,nvcc)
-NVCCFLAGS := -gencode arch=compute_90a,code=sm_90a -O3 -std=c++17 --diag-suppress 128 -Xptxas -v
-CUDA_OBJ  := $(patsubst %.cu,$(B)/gpu/%.o,$(wildcard kernels/cuda/*.cu) tests/gpu/decode_bench.cu)
+# $(B)/cuda/WHICH/ holds objects with code for WHICH (see CUDA_FOR). A decode kernel that spills registers or uses
+# local memory fails the build: it would be slow, and nothing else would say so.
+define cuda_rule
+$(B)/cuda/$(1)/%.o: %.cu
+	@mkdir -p $$(@D)
+	$$(call say,NVCC,$$< ($(1)))
+	$$(Q)$$(NVCC) $$(call gencode,$(1)) $$(NVCCFLAGS_ALL) -MMD -MP -c -o $$@ $$< 2>$$(@:.o=.ptxas) || \
+	  { cat $$(@:.o=.ptxas) >&2; exit 1; }
+	$$(call no_local_memory,$$@)
+endef
+no_local_memory = $(if $(filter decode_sm%,$(notdir $(1))),@! grep -hE '[1-9][0-9]* bytes (stack frame|spill)' \
+  $(1:.o=.ptxas) >&2 || { echo '$(1): a decode kernel uses local memory (see above)' >&2; rm -f $(1); exit 1; })
+$(foreach which,$(sort all sm_90a $(filter-out none,$(CUDA_FOR))),$(eval $(call cuda_rule,$(which))))
+$(B)/obj/harness/cuda/%.o $(B)/obj/tests/gpu/%.o: CFLAGS += -isystem $(CUDA_HOME)/include
+-include $(CUDA_C_OBJ:.o=.d) $(wildcard $(B)/cuda/*/*/*/*.d $(B)/obj/tests/gpu/*.d)
 
-gpu-bench: $(B)/gpu/decode_bench ## compile the CUDA kernels and their check-and-time program (nvcc, no GPU needed)
-$(B)/gpu/decode_bench: $(CUDA_OBJ) $(B)/obj/kernels/cuda/plan.o
-	@if grep -hE '[1-9][0-9]* bytes (stack frame|spill)' $(B)/gpu/kernels/cuda/decode_*.ptxas; then \
-	  echo 'a decode kernel uses local memory (see above)' >&2; exit 1; fi
-	$(call say,LINK,$@)
-	$(Q)$(NVCC) -o $@ $^ -lgomp
+# Programs that run on a GPU; tests/gpu/run.sh runs them. build/gpu/NAME is linked from tests/gpu/NAME.cu or .c, the
+# kernels, and what GPU_NEEDS_NAME says. They find their libraries as the bundle's kvgauge does.
+GPU_PROGRAMS := decode_bench tensor_core_check $(if $(wildcard tests/gpu/device_check.*),device_check)
+GPU_FOR_decode_bench := sm_90a
+GPU_FOR_tensor_core_check := sm_90a
+GPU_NEEDS_decode_bench := $(CUDA_HOPPER:%.cu=$(B)/cuda/sm_90a/%.o) \
+  $(patsubst %.cu,$(B)/cuda/sm_90a/%.o,$(filter kernels/cuda/%,$(CUDA_PLAIN))) $(B)/obj/kernels/cuda/plan.o
+GPU_NEEDS_tensor_core_check := $(patsubst %,$(B)/obj/reference/%.o,tensor_core tensor_core_tile formats)
+GPU_NEEDS_device_check := $(call cuda_objects,all) $(LIB_OBJ)
+BUNDLE_LINK := -Wl,--disable-new-dtags -Wl,-rpath,'$$ORIGIN/../lib'
+define gpu_program
+$(B)/gpu/$(1): $(if $(wildcard tests/gpu/$(1).cu),$(B)/cuda/$(or $(GPU_FOR_$(1)),all),$(B)/obj)/tests/gpu/$(1).o $(GPU_NEEDS_$(1))
+	@mkdir -p $$(@D)
+	$$(call say,LINK,$$@)
+	$$(Q)$$(CC) $$(COMMON) $$(LDFLAGS) -rdynamic $$(BUNDLE_LINK) -o $$@ $$^ $$(LDLIBS_ALL) $$(CUDA_LIBS)
+endef
+$(foreach program,$(GPU_PROGRAMS),$(eval $(call gpu_program,$(program))))
+
+gpu-bench: $(B)/gpu/decode_bench ## compile the Hopper kernels and their check-and-time program (nvcc, no GPU needed)
 gpu-check: $(B)/gpu/tensor_core_check ## compile the check of a GPU's FP8 instructions against their models (nvcc)
-$(B)/gpu/tensor_core_check: $(B)/gpu/tests/gpu/tensor_core_check.o $(B)/obj/reference/tensor_core.o \
-                            $(B)/obj/reference/tensor_core_tile.o $(B)/obj/reference/formats.o
-	$(call say,LINK,$@)
-	$(Q)$(NVCC) -o $@ $^
-$(B)/gpu/%.o: %.cu $(wildcard kernels/cuda/*.cuh kernels/cuda/*.h kernels/*.h tests/gpu/*.cuh)
-	@mkdir -p $(@D)
-	$(call say,NVCC,$<)
-	$(Q)$(NVCC) $(NVCCFLAGS) -c -o $@ $< 2>$(@:.o=.ptxas) || { cat $(@:.o=.ptxas) >&2; exit 1; }
 
 asan: deps-test ## the same tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B)/asan OPT='-O1' \

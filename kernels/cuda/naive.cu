@@ -149,8 +149,8 @@ static int supports(const struct kvg_problem *p, char *why, size_t size)
     }
     if (kvg_cuda_device_here(&d, why, size))
         return 0;
-    if (d.major * 10 + d.minor < 89) {
-        snprintf(why, size, "FP8 conversion needs compute capability 8.9, this device has %d.%d", d.major,
+    if (d.major < 8) {
+        snprintf(why, size, "compiled for compute capability 8.0 and later, this device has %d.%d", d.major,
                  d.minor);
         return 0;
     }

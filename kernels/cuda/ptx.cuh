@@ -14,6 +14,7 @@
 
 #include <stdint.h>
 #include <cuda.h>
+#include "fp8_integer.h"
 
 #define KVG_DEV static __device__ __forceinline__
 #define KVG_MEMBER __device__ __forceinline__
@@ -109,13 +110,25 @@ KVG_DEV float kvg_exp2(float x)
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
+/* FP8 conversions are instructions from compute capability 8.9 on; below, integer arithmetic gives the same
+ * codes. */
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890
+#define KVG_FP8_INSTRUCTIONS 1
+#else
+#define KVG_FP8_INSTRUCTIONS 0
+#endif
 /* Two f16 from the low and from the high half of four e4m3 codes. */
 KVG_DEV void kvg_unpack_e4m3(uint32_t x, uint32_t &lo, uint32_t &hi)
 {
+#if !KVG_FP8_INSTRUCTIONS
+    lo = kvg_fp8_integer_e4m3_to_f16(x & 0xff) | kvg_fp8_integer_e4m3_to_f16(x >> 8 & 0xff) << 16;
+    hi = kvg_fp8_integer_e4m3_to_f16(x >> 16 & 0xff) | kvg_fp8_integer_e4m3_to_f16(x >> 24) << 16;
+#else
     asm("{\n.reg .b16 a, b;\nmov.b32 {a, b}, %2;\n"
         "cvt.rn.f16x2.e4m3x2 %0, a;\ncvt.rn.f16x2.e4m3x2 %1, b;\n}"
         : "=r"(lo), "=r"(hi)
         : "r"(x));
+#endif
 }
 /* An e5m2 code is the upper byte of its f16. */
 KVG_DEV void kvg_unpack_e5m2(uint32_t x, uint32_t &lo, uint32_t &hi)
@@ -137,21 +150,36 @@ KVG_DEV uint32_t kvg_pack_bf16(float lo, float hi)
 }
 KVG_DEV uint16_t kvg_pack_e4m3(float lo, float hi)
 {
+#if !KVG_FP8_INSTRUCTIONS
+    return (uint16_t)(kvg_fp8_integer_e4m3(__float_as_uint(lo)) | kvg_fp8_integer_e4m3(__float_as_uint(hi))
+                                                                      << 8);
+#else
     uint16_t d;
     asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(d) : "f"(hi), "f"(lo));
     return d;
+#endif
 }
 KVG_DEV uint16_t kvg_pack_e5m2(float lo, float hi)
 {
+#if !KVG_FP8_INSTRUCTIONS
+    return (uint16_t)(kvg_fp8_integer_e5m2(__float_as_uint(lo)) | kvg_fp8_integer_e5m2(__float_as_uint(hi))
+                                                                      << 8);
+#else
     uint16_t d;
     asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(d) : "f"(hi), "f"(lo));
     return d;
+#endif
 }
 /* Round two values to e4m3 and return them as f16, in which they are exact. */
 KVG_DEV uint32_t kvg_round_e4m3(float lo, float hi)
 {
     uint32_t d;
+#if !KVG_FP8_INSTRUCTIONS
+    uint32_t none;
+    kvg_unpack_e4m3(kvg_pack_e4m3(lo, hi), d, none);
+#else
     asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(d) : "h"(kvg_pack_e4m3(lo, hi)));
+#endif
     return d;
 }
 

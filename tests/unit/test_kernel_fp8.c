@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_kernel_fp8.c: the codecs of kernels/fp8.h against the reference's integer arithmetic: every code, and
- * for the encoders every FP32 that lies on or next to a boundary of a format (each code, each midpoint of two
- * codes, and their neighbours), plus a dense sweep through all exponents.
+ * test_kernel_fp8.c: the codecs of kernels/fp8.h and kernels/cuda/fp8_integer.h against the reference's
+ * integer arithmetic: every code, and for the encoders every FP32 that lies on or next to a boundary of a
+ * format (each code, each midpoint of two codes, and their neighbours), plus a dense sweep through all
+ * exponents.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -14,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "../../kernels/cuda/fp8_integer.h"
 #include "../../kernels/fp8.h"
 #include "../../reference/formats.h"
 
@@ -24,10 +26,27 @@ struct codec {
     float (*decode)(uint8_t);
 };
 
+/* What CUDA kernels do on a GPU without conversion instructions. */
+static uint8_t integer_e4m3(float x)
+{
+    return (uint8_t)kvg_fp8_integer_e4m3(kvg_f32_bits(x));
+}
+static uint8_t integer_e5m2(float x)
+{
+    return (uint8_t)kvg_fp8_integer_e5m2(kvg_f32_bits(x));
+}
+static float integer_e4m3_decode(uint8_t code)
+{
+    return kvg_f16_decode((uint16_t)kvg_fp8_integer_e4m3_to_f16(code));
+}
+
 static const struct codec codecs[] = {
     {"e4m3", KVG_REF_E4M3, kvg_fp8_e4m3_encode, kvg_fp8_e4m3_decode},
     {"e5m2", KVG_REF_E5M2, kvg_fp8_e5m2_encode, kvg_fp8_e5m2_decode},
     {"e4m3fnuz", KVG_REF_E4M3FNUZ, kvg_fp8_e4m3fnuz_encode, kvg_fp8_e4m3fnuz_decode},
+    {"e4m3 in integers", KVG_REF_E4M3, integer_e4m3, integer_e4m3_decode},
+    {"e5m2 in integers", KVG_REF_E5M2, integer_e5m2,
+     kvg_fp8_e5m2_decode}, /* encoder alone: an f16 cut short */
 };
 enum { CODECS = sizeof codecs / sizeof *codecs };
 
