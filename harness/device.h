@@ -9,8 +9,11 @@
  * Conventions: a pointer named in the comment as a device address is never read by the host. Every function
  * that returns int gives 0, or -1 with a sentence in device->error that names the operation and what the
  * driver said. A device on which an operation failed for good (an illegal address poisons its context) has
- * `lost` set: this process can use it no more, and the worker that holds it must be replaced. All work is
- * queued on one stream, in order; only `finish`, `download`, `hash`, `differs` and `stop` wait for it.
+ * `lost` set: this process can use it no more, and the worker that holds it must be replaced; every operation
+ * on it then fails at once, and `release` and `close` still do no harm. All work is queued on one stream, in
+ * order; only `finish`, `download`, `hash`, `differs` and `stop` wait for it. `upload` has read its source
+ * when it returns. The harness adds byte offsets to the addresses that `allocate` gives, and passes ranges
+ * that start and end anywhere (guard regions lie right behind the last byte of a buffer).
  */
 #ifndef KVG_HARNESS_DEVICE_H
 #define KVG_HARNESS_DEVICE_H
@@ -57,6 +60,7 @@ struct kvg_device_gather {
 
 struct kvg_device_ops {
     const char *name;                    /* "cuda" */
+    const char *clock;                   /* what start and stop read: "CUDA events" */
     void (*close)(struct kvg_device *d); /* frees d; buffers must have been released */
 
     /* ---- memory ---- */
@@ -71,6 +75,10 @@ struct kvg_device_ops {
     int (*hash)(struct kvg_device *d, const void *data, int64_t bytes, uint64_t *hash);
     /* First byte in which two device buffers differ, -1 when none. */
     int (*differs)(struct kvg_device *d, const void *a, const void *b, int64_t bytes, int64_t *first);
+    /* Pages from all over a cache, side by side: piece i, `bytes` bytes at from + index[i] * bytes, goes to
+     * to + i * bytes. index [count] is a device address (a piece of a block table). */
+    int (*pack)(struct kvg_device *d, void *to, const void *from, int64_t bytes, const int32_t *index,
+                int64_t count);
 
     /* ---- making a case on the device ---- */
     /* out[tokens, heads, head_dim] bf16 of one sequence: kvg_generate for tokens 0 .. tokens - 1, the same
@@ -90,10 +98,11 @@ struct kvg_device_ops {
     int (*flush)(struct kvg_device *d);
     /* A timed region. `hold` keeps the device busy for some 20 us before the region, so that the host's
      * launch cost hides behind it; a cold sample has its flush there already. stop waits and gives seconds.
-     */
+     * What the region's calls did wrong, `stop` reports as `finish` would. */
     int (*start)(struct kvg_device *d, int hold);
     int (*stop)(struct kvg_device *d, double *seconds);
-    /* What `call` queues, recorded once, to be replayed (a CUDA graph). call returns KVG_E*. */
+    /* What `call` queues, recorded once, to be replayed (a CUDA graph). call returns KVG_E*; anything but 0,
+     * or a call that cannot be recorded, is an error that leaves the device usable. */
     int (*record)(struct kvg_device *d, int (*call)(void *), void *context, void **recording);
     int (*replay)(struct kvg_device *d, void *recording); /* queued */
     void (*forget)(struct kvg_device *d, void *recording);
@@ -112,6 +121,8 @@ struct kvg_device_ops {
 
 struct kvg_device {
     const struct kvg_device_ops *ops;
+    char name[128];      /* "NVIDIA H200" */
+    int64_t cache_bytes; /* of its last cache; 0 unknown */
     char error[512];
     int lost;
 };
