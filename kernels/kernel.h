@@ -36,7 +36,7 @@ enum {
     KVG_EDEVICE = -4       /* launch or device failure */
 };
 
-enum kvg_device { KVG_DEVICE_CPU = 0, KVG_DEVICE_CUDA = 1 };
+enum kvg_device_kind { KVG_DEVICE_CPU = 0, KVG_DEVICE_CUDA = 1 };
 
 /* What the call does. The three attention phases differ in q_len alone: decode has 1 query token per
  * sequence, append has 1 < q_len < context (chunked prefill, speculative verify), prefill has
@@ -196,7 +196,7 @@ struct kvg_kernel {
     uint32_t struct_size; /* sizeof(struct kvg_kernel) */
     const char *name;     /* "device/what_isa", unique: "cpu/decode_dequant_avx512" */
     const char *summary;  /* one line for `kvgauge list --kernels` */
-    enum kvg_device device;
+    enum kvg_device_kind device;
     int rank; /* among kernels that support a problem, `kernel=best` takes the highest rank */
     /* 1 if the kernel takes this problem on this machine; else 0 and one sentence in why[0..size). */
     int (*supports)(const struct kvg_problem *problem, char *why, size_t size);
