@@ -20,9 +20,12 @@
 /* A logit 16 + ln n below the max has a weight under 1e-7 / n: what lies lower is lost in the rounding. So
  * the running max that matters to the worst case is at most this much below the final one. */
 #define WEIGHT_THAT_MATTERS 16.0
-/* A matrix instruction adds groups of products and the accumulator with one truncation per addend: for every
- * 16 products at least one more addend, the accumulator itself. */
-#define GROUP_ADDENDS (17.0 / 16.0)
+/* A matrix instruction adds groups of products and the accumulator, with one truncation per term and one of
+ * the sum: for every 16 products, the smallest group there is, two more than products. */
+#define GROUP_ADDENDS (18.0 / 16.0)
+/* The accumulator of the standard for the gain: Hopper's FP8 unit, whose P has 3 fraction bits. */
+#define STANDARD_BITS 14
+#define STANDARD_P_STEP 0x1p-3
 /* Keys may be added up in lanes, every 16th key to one sum; a lane can hold more than the running sum does
  * where neighbouring keys cancel. */
 #define LANES 16.0
@@ -87,6 +90,49 @@ static double accumulator_unit(int bits)
     return bits >= 24 ? KVG_U_F32 : ldexp(1.0, 1 - bits);
 }
 
+/* Smallest normal of an operand format, below which a matrix unit's exponents do not go. */
+static double floor_of(enum kvg_dtype operand)
+{
+    return operand == KVG_F32 ? 0.0 : ldexp(1.0, kvg_ref_format_info(ref_format(operand))->min_exponent);
+}
+
+static void floors_of(const struct kvg_arithmetic *d, int qk_narrow, int pv_narrow,
+                      struct kvg_ref_floors *floors)
+{
+    memset(floors, 0, sizeof *floors);
+    floors->k_scaled = d->k_scaled_before_qk;
+    floors->v_scaled = d->v_scaled_before_pv;
+    if (qk_narrow)
+        floors->q = floors->k = floor_of(d->qk_operand);
+    if (pv_narrow) {
+        floors->v = floor_of(d->pv_operand);
+        floors->p = ldexp(floor_of(d->p_format), d->p_format == KVG_E4M3 ? -d->p_offset_log2 : 0);
+    }
+}
+
+/* Accumulation and scaling of one logit. */
+static void logit_errors(struct kvg_bound *b, const struct kvg_problem *problem,
+                         const struct kvg_arithmetic *d, double q_rel, double k_rel)
+{
+    const double chain = (double)(d->qk_chain > 0 ? d->qk_chain : problem->head_dim);
+    const double units = chain * GROUP_ADDENDS + 2.0, add = accumulator_unit(d->qk_accumulator_bits);
+    /* Products of two operands of at most 11 bits are exact in FP32; wider ones round once, scaled K once
+     * more where the emulation does not round it to an operand format. */
+    const double product = d->qk_operand == KVG_F32 ? 2.0 * KVG_U_F32 : 0.0;
+    const double scaling = product + SCALE_ROUNDINGS * KVG_U_F32;
+    const double worst = units * add + scaling;
+    b->qk_narrow = d->qk_accumulator_bits < 24;
+    b->logit_bias = b->qk_narrow ? 0.5 * worst : 0.0;
+    b->logit_stray = worst - b->logit_bias;
+    b->logit_common = sqrt(units) * add + scaling;
+    /* FP32: the worst case is small enough to stand for the noise. */
+    b->logit_noise = b->qk_narrow ? b->logit_bias + b->logit_common : worst;
+    b->logit_fp32 = units * KVG_U_F32 + scaling;
+    b->logit_standard =
+        sqrt(((double)problem->head_dim * GROUP_ADDENDS + 2.0) / 12.0) * accumulator_unit(STANDARD_BITS);
+    b->logit_rel = (1.0 + q_rel) * (1.0 + k_rel) - 1.0 + worst * (1.0 + q_rel + k_rel);
+}
+
 static int check_declaration(const struct kvg_arithmetic *d, const char *kernel, struct kvg_error *error)
 {
     const char *field = NULL;
@@ -123,18 +169,7 @@ int kvg_bound_init(struct kvg_bound *b, const struct kvg_problem *problem, const
         return -1;
     const double q_rel = operand_rel(d->qk_operand, problem->q_dtype, 0, 1);
     const double k_rel = operand_rel(d->qk_operand, problem->kv_dtype, d->k_scaled_before_qk, k_exact);
-    const double chain = (double)(d->qk_chain > 0 ? d->qk_chain : problem->head_dim);
-    const double add = accumulator_unit(d->qk_accumulator_bits);
-    /* Products of two operands of at most 11 bits are exact in FP32; wider ones round once, scaled K once
-     * more where the emulation does not round it to an operand format. */
-    const double product = d->qk_operand == KVG_F32 ? 2.0 * KVG_U_F32 : 0.0;
-    const double scaling = product + SCALE_ROUNDINGS * KVG_U_F32;
-    const double worst = (chain * GROUP_ADDENDS + 2.0) * add + scaling;
-    b->logit_common = sqrt(chain * GROUP_ADDENDS + 2.0) * add + scaling;
-    /* FP32: the worst case is small enough to stand for the noise. A narrow accumulator cuts off half a step
-     * on average, always towards zero, and strays from that average by the square root of the chain. */
-    b->logit_noise = d->qk_accumulator_bits < 24 ? 0.5 * worst + b->logit_common : worst;
-    b->logit_rel = (1.0 + q_rel) * (1.0 + k_rel) - 1.0 + worst * (1.0 + q_rel + k_rel);
+    logit_errors(b, problem, d, q_rel, k_rel);
     b->exp_rel = d->exp2_rel_error;
     /* tanh(x) = 1 - 2 / (e^2x + 1): an error of the exponential enters at most by half, absolutely; the rest
      * are FP32 roundings of numbers below 1. */
@@ -155,6 +190,7 @@ int kvg_bound_init(struct kvg_bound *b, const struct kvg_problem *problem, const
     b->pv_unit = accumulator_unit(d->pv_accumulator_bits);
     b->pv_narrow = d->pv_accumulator_bits < 24;
     b->pv_flush = d->pv_flush_interval;
+    floors_of(d, b->qk_narrow, b->pv_narrow, &b->floors);
     const struct kvg_ref_format_info *out = kvg_ref_format_info(ref_format(problem->out_dtype));
     b->out_rel = unit_roundoff(ref_format(problem->out_dtype));
     b->out_floor = problem->out_dtype == KVG_F32 ? 0x1p-126 : ldexp(1.0, out->min_exponent);
@@ -167,6 +203,7 @@ void kvg_bound_model(const struct kvg_bound *b, struct kvg_ref_bound_model *mode
     model->logit_abs = 0.0;
     model->p_rel = b->p_rel;
     model->p_abs = b->p_abs;
+    model->floors = b->floors;
 }
 
 void kvg_bound_drift(const struct kvg_bound *b, struct kvg_ref_drift_model *model)
@@ -174,6 +211,7 @@ void kvg_bound_drift(const struct kvg_bound *b, struct kvg_ref_drift_model *mode
     model->logit_rel = b->logit_noise;
     model->max_rel = SCALE_ROUNDINGS * KVG_U_F32;
     model->logit_abs = b->exp_rel + b->cap_abs + SCALE_ROUNDINGS * KVG_U_F32;
+    model->floors = b->floors;
 }
 
 void kvg_bound_emulation(const struct kvg_arithmetic *d, struct kvg_ref_emulation *how)
@@ -255,7 +293,10 @@ double kvg_bound_worst(const struct kvg_bound *b, const struct kvg_bound_row *ro
     const double row_sum = b->rounded_row_sum ? rounding_of_p(b, up * row->eta_sum, grow, shrink, 1.0) : 0.0;
     if (!(row_sum < 1.0))
         return INFINITY;
-    const double pv = (b->v_rel + b->v_noise + row->acc_pv) * (weights + p_rounding);
+    /* Subnormal operands are aligned as if they were larger, whichever way the weights err. */
+    const double aligned = fmax(e->abs_aligned - e->abs_pv, 0.0) / shrink;
+    const double pv =
+        (b->v_rel + b->v_noise + row->acc_pv) * (weights + p_rounding) + row->narrow_worst * aligned;
     double error = (logits / shrink + p_rounding + o * row_sum + pv) / (1.0 - row_sum);
     error += (row->acc_l + DIVISION_ROUNDINGS * KVG_U_F32) * (o + error);
     return error + b->out_rel * (o + error) + b->out_floor + REFERENCE_WORST * e->abs_pv;
@@ -278,22 +319,40 @@ double kvg_bound_bennett(double variance, double largest, double log_odds)
     return u * variance / largest;
 }
 
+/* What logits of which `share` of delta is noise do to an element, squared. The first order in delta grows by
+ * e^delta where the logits are so large that FP32 loses their units. */
+static double logit_variance(double share, const struct kvg_bound_row *row, const struct kvg_bound_element *e)
+{
+    const double steep = share * exp(fmin(2.0 * share * row->delta_mean, LARGEST_EXPONENT));
+    return steep * steep * e->sq_logit;
+}
+
+/* The same for the standard of narrow accumulators: sum p^2 (s^2 + step s) (v - o)^2 with s a share of delta,
+ * which varies little from key to key: its mean stands for one of the two factors. */
+static double standard_variance(const struct kvg_bound *b, const struct kvg_bound_row *row,
+                                const struct kvg_bound_element *e)
+{
+    const double share = b->logit_standard / b->logit_rel;
+    if ((!b->qk_narrow && !b->pv_narrow) || !(row->delta_mean > 0.0))
+        return 0.0;
+    return (share * share + STANDARD_P_STEP * share / row->delta_mean) * e->sq_logit;
+}
+
 double kvg_bound_probable(const struct kvg_bound *b, const struct kvg_bound_row *row,
                           const struct kvg_bound_element *e, const struct kvg_bound_tail *tail,
                           struct kvg_bound_noise *noise)
 {
     const double o = fmax(fabs(e->emulated), fabs(e->exact));
-    const double share = b->logit_noise / b->logit_rel;
-    /* The first order in delta grows by e^delta where the logits are so large that FP32 loses their units. */
-    const double steep = exp(fmin(2.0 * share * row->delta_mean, LARGEST_EXPONENT));
     /* Largest sum that one addition or rescaling rounds: as the emulation saw it from tile to tile, twice
      * that for the way within a tile, and what lanes that take every 16th key may add up to. */
     const double sum = 2.0 * e->partial + e->abs_pv / LANES;
     const double rescales = fmin(row->rescales, RESCALES_THAT_MATTER);
     /* Independent from key to key, from one rescaling to the next, from one addition to the next. */
-    const double logits = steep * share, alike = row->a_common * row->a_common;
-    const double shared = logits * logits * e->sq_logit + alike * e->sq_pv +
-                          rescales * row->a_rescale * row->a_rescale * sum * sum;
+    const double logits = logit_variance(b->logit_noise / b->logit_rel, row, e);
+    const double fp32_logits = logit_variance(b->logit_fp32 / b->logit_rel, row, e);
+    const double standard = standard_variance(b, row, e);
+    const double shared =
+        row->a_common * row->a_common * e->sq_pv + rescales * row->a_rescale * row->a_rescale * sum * sum;
     const double own = row->sum_noise * row->sum_noise * sum * sum + b->v_noise * b->v_noise * e->sq_pv;
     /* With rounded P in the row sum, its flips move that too, and everything is over what is left of it. */
     const double moved = b->rounded_row_sum ? fmin(row->flip_sum, 1.0) : 0.0;
@@ -305,15 +364,17 @@ double kvg_bound_probable(const struct kvg_bound *b, const struct kvg_bound_row 
     /* The references' own sums, in blocks: (block sum of p|v|)^2 <= keys * block sum of p^2 v^2. */
     const double block = fmin(e->abs_pv, sqrt(REFERENCE_BLOCK * e->sq_pv));
     const double floor = b->out_floor + 2.0 * REFERENCE_REL * (e->partial + block);
-    noise->shared = tail->lambda * sqrt(shared) + flips + linear;
+    /* P that only a narrow accumulator of the logits moves is no excuse for a gain either. */
+    noise->shared =
+        tail->lambda * sqrt(fp32_logits + standard + shared) + (b->qk_narrow ? 0.0 : flips) + linear;
     noise->own = tail->lambda * sqrt(own) + floor;
 
     /* A narrow accumulator: chains are independent, (chain sum of p|v|)^2 <= keys * chain sum of p^2 v^2; and
      * its truncation is towards zero, which is a gain. */
-    const double chain = fmin(sqrt(row->narrow_keys * e->sq_pv), e->abs_pv);
+    const double chain = fmin(sqrt(row->narrow_keys * e->sq_aligned), e->abs_aligned);
     const double narrow = row->narrow_worst * row->narrow_worst * chain * chain;
     const double error =
-        tail->lambda * sqrt(shared + own + narrow) + flips + linear + floor + row->narrow_worst * o;
+        tail->lambda * sqrt(logits + shared + own + narrow) + flips + linear + floor + row->narrow_worst * o;
     return error + b->out_rel * (o + error);
 }
 
@@ -336,7 +397,8 @@ double kvg_bound_lse_worst(const struct kvg_bound *b, const struct kvg_bound_row
 double kvg_bound_lse_probable(const struct kvg_bound *b, const struct kvg_bound_row *row,
                               const struct kvg_bound_tail *tail)
 {
-    const double logit = fmin(b->logit_noise, tail->lambda * b->logit_common) / b->logit_rel;
+    const double stray = fmin(b->logit_stray, tail->lambda * b->logit_common);
+    const double logit = (b->logit_bias + stray) / b->logit_rel;
     double error = logit * row->delta_mean + row->a_common;
     error +=
         tail->lambda * (row->sum_noise + sqrt(fmin(row->rescales, RESCALES_THAT_MATTER)) * row->a_rescale);

@@ -33,9 +33,25 @@
  * `lambda` of the wanted false-alarm rate. What hits all keys alike, and the rounding of the output (bounded,
  * not Gaussian), enters linearly.
  *
- * The gain test uses the probable bound without output rounding and as if the PV accumulator were FP32: a
- * narrow accumulator is no excuse for a gain. It needs the noise in two parts: `shared`, which comes from the
- * weights and may push all dims of a row the same way, and `own`, from sums that each dim forms by itself.
+ * Narrow accumulators: a matrix unit shifts the terms of a step to the largest exponent among them, cuts off
+ * what falls below its last bit, and starts over with the sum. Each of the terms that are not zero loses less
+ * than one unit of the last place of the largest, so a chain of n additions is off by at most n 18/16 + 2 of
+ * them (the sum is a term of every step, of 16 at least, and its own cut one more). Largest is counted by
+ * exponent: a subnormal operand has that of the smallest normal, so a product can be aligned as if it were up
+ * to 2^3 (P, V, Q or K in e4m3) or 2^6 (both factors) larger than it is. All sizes that such a loss is
+ * proportional to are therefore taken of |x|' = max(|x|, floor), struct kvg_ref_floors: |q|' |k|' in the
+ * logits, p' |v|' in the output. And the cut is towards zero: half a unit on average that does not cancel
+ * from one term to the next, nor from key to key where all have their sign. It enters linearly
+ * (`logit_bias`); only the other half unit, which strays either way, grows with the square root of the chain.
+ *
+ * The gain test uses the probable bound without output rounding and as if both accumulators were FP32: what a
+ * kernel declares of them is no excuse for a gain. It needs the noise in two parts: `shared`, which comes
+ * from the weights and may push all dims of a row the same way, and `own`, from sums that each dim forms by
+ * itself. A kernel that declares a narrow accumulator, however narrow, is measured by a standard instead, two
+ * levels on Hopper's FP8 unit: `shared` gets the noise of its logits, units of 14 bits over head_dim
+ * products, each lost by chance (variance 1/12 per term). Where P is rounded to a few bits, a logit that
+ * strays by s moves P across a boundary with chance s / step, by a step: variance s * step, at most 2^-3 s
+ * for three fraction bits. What the standard loses by truncation stands in systematic.h.
  *
  * All in double; the unit is that of the output unless a name says `rel`.
  */
@@ -59,9 +75,14 @@
 /* Constants of one sequence, from the declared arithmetic. */
 struct kvg_bound {
     /* logits; factors of |scale| sum |q k| */
-    double logit_rel;    /* all of it: operands, accumulation, scaling */
-    double logit_noise;  /* the share that the emulation does not repeat, at most */
-    double logit_common; /* the same as one logit shows it with random roundings: sqrt(chain) for chain */
+    double logit_rel;      /* all of it: operands, accumulation, scaling */
+    double logit_noise;    /* the share that the emulation does not repeat, at most */
+    double logit_fp32;     /* the same if the accumulator were FP32 */
+    double logit_standard; /* narrow: stray of one logit of the standard, one standard deviation at most */
+    double logit_bias;     /* half a unit for every term that a narrow accumulator cuts; 0 for FP32 */
+    double logit_stray;    /* about that, at most: the rest of the worst case */
+    double logit_common;   /* the same as one logit shows it with random roundings: sqrt(chain) for chain */
+    struct kvg_ref_floors floors; /* of a narrow accumulator's operands; 0 for FP32 */
     /* softmax */
     double exp_rel;      /* one exponential, as declared */
     double cap_abs;      /* logit error of tanh, from the exponential it is made of; 0 without soft cap */
@@ -70,13 +91,13 @@ struct kvg_bound {
     int rounded_row_sum; /* row sum adds the rounded P */
     int64_t tile, split; /* keys between two running maxima, keys of a split; 0 = all visible keys */
     /* output */
-    double v_rel;     /* rounding of V to its operand format; 0 where exact */
-    double v_noise;   /* the share of it that the emulation does not repeat */
-    double pv_unit;   /* error of one addition in the PV accumulator: 2^-24, or one step of a narrow one */
-    int pv_narrow;    /* accumulator narrower than FP32 */
-    int64_t pv_flush; /* keys between two flushes of a narrow accumulator; 0 = never */
-    double out_rel;   /* rounding of the output */
-    double out_floor; /* smallest normal of the output format: below it a kernel may flush to zero */
+    double v_rel;   /* rounding of V to its operand format; 0 where exact */
+    double v_noise; /* the share of it that the emulation does not repeat */
+    double pv_unit; /* error of one addition in the PV accumulator: 2^-24, or one step of a narrow one */
+    int qk_narrow, pv_narrow; /* accumulator narrower than FP32 */
+    int64_t pv_flush;         /* keys between two flushes of a narrow accumulator; 0 = never */
+    double out_rel;           /* rounding of the output */
+    double out_floor;         /* smallest normal of the output format: below it a kernel may flush to zero */
 };
 
 /* How rare is rare: a share of the false-alarm rate over `count` numbers that are checked alike. */
@@ -120,6 +141,7 @@ void kvg_bound_row(const struct kvg_bound *b, struct kvg_bound_row *row);
 struct kvg_bound_element {
     double exact, emulated;
     double abs_pv, logit_shift, p_rounding, sq_pv, sq_logit;
+    double abs_aligned, sq_aligned;  /* = abs_pv, sq_pv but for narrow accumulators */
     double flips, sq_flips, partial; /* as in struct kvg_ref_drift */
 };
 /* The part of the probable bound that the gain test allows (see above). */

@@ -19,7 +19,8 @@ struct kvg_expectation {
     float *lse_exact, *lse_emulated;       /* [rows] */
     double *worst, *probable;              /* [rows, head_dim] allowed errors */
     struct kvg_bound_noise *noise;         /* [rows, head_dim] */
-    double *lse_worst, *lse_probable;      /* [rows] */
+    float *loss; /* [rows, head_dim] that the gain forgives, see systematic.h; or zeros */
+    double *lse_worst, *lse_probable; /* [rows] */
     struct kvg_bound_tail element_tail, lse_tail, group_tail;
 };
 

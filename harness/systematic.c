@@ -28,14 +28,14 @@ static int cell_of(float x)
 }
 
 void kvg_systematic_row(struct kvg_systematic *s, int64_t head_dim, const uint16_t *got,
-                        const float *emulated, const struct kvg_bound_noise *noise,
+                        const float *emulated, const struct kvg_bound_noise *noise, const float *loss,
                         const struct kvg_bound_tail *tail)
 {
     double noise_gain = 0.0, noise_offset = 0.0;
     for (int64_t d = 0; d < head_dim; d++) {
         const uint16_t code = kvg_ref_bf16_encode(emulated[d]);
         const double y = (double)kvg_ref_bf16_decode(got[d]), r = (double)kvg_ref_bf16_decode(code);
-        const double all = noise[d].shared + noise[d].own;
+        const double all = noise[d].shared + noise[d].own, lost = (double)loss[d];
         if (!isfinite(y) || !isfinite(r) || !isfinite(all))
             continue;
         const double error = y - r, size = fabs(r), step = step_at(r);
@@ -44,13 +44,16 @@ void kvg_systematic_row(struct kvg_systematic *s, int64_t head_dim, const uint16
         s->size += size;
         s->error_times_r += error * r;
         s->r_squared += r * r;
+        s->loss_gain += lost * size;
+        s->loss_offset += lost;
         noise_gain += noise[d].shared * size;
         noise_offset += noise[d].shared;
         s->noise_gain += noise[d].own * size * (noise[d].own * size);
         s->noise_offset += noise[d].own * noise[d].own;
         /* The noise is a bound at the quantile lambda; the boundary has to lie within the noise's usual size
-         * on either side. lambda / 2 usual sizes make the bound, since parts of it are linear. */
-        const double chance = fmin(1.0, 2.0 * all / (tail->lambda / 2.0) / step);
+         * on either side. lambda / 2 usual sizes make the bound, since parts of it are linear. What the
+         * standard loses is no bound but a usual size. */
+        const double chance = fmin(1.0, (4.0 * all / tail->lambda + 2.0 * lost) / step);
         const int k = cell_of(emulated[d]);
         s->step_gain[k] += step * size;
         s->step_offset[k] += step;
@@ -83,12 +86,13 @@ void kvg_systematic_result(const struct kvg_systematic *s, const struct kvg_boun
     out->offset = s->error / s->count;
     out->offset_limit =
         (sqrt(s->noise_offset) + steps_limit(s->step_offset, s->likely_offset, tail->log_odds) +
-         KVG_GAIN_ALLOWANCE * s->size) /
+         KVG_GAIN_ALLOWANCE * s->size + s->loss_offset) /
         s->count;
     if (!(s->r_squared > 0.0))
         return;
     out->gain_limit =
-        (sqrt(s->noise_gain) + steps_limit(s->step_gain, s->likely_gain, tail->log_odds)) / s->r_squared +
+        (sqrt(s->noise_gain) + steps_limit(s->step_gain, s->likely_gain, tail->log_odds) + s->loss_gain) /
+            s->r_squared +
         KVG_GAIN_ALLOWANCE;
     if (out->gain_limit < LARGEST_MEANINGFUL_LIMIT)
         out->gain = 1.0 + s->error_times_r / s->r_squared;

@@ -14,8 +14,20 @@
  *          they step together: one term per significand, told apart by 16 bits, and Bennett's inequality over
  *          the terms. The terms live in a hash table; two significands that share a cell count as one, which
  *          only widens the limit.
- * The limit is the sum of both and KVG_GAIN_ALLOWANCE, the same for every kernel: it knows nothing of the
- * declared PV accumulator.
+ * The limit is the sum of both, KVG_GAIN_ALLOWANCE, and for kernels that declare a narrow accumulator the
+ * loss that the standard is forgiven. It knows nothing of how many bits they declare, nor of the length of
+ * their chains.
+ *
+ * The standard: what two levels of accumulation with Hopper's FP8 unit in Q K^T and in P V, flushed into FP32
+ * after 128 keys at most, do to the very same rows, computed bit by bit (attention_predict.h), less the same
+ * attention without loss: `loss`, per element. Truncation hits all dims of a row alike where their values
+ * have one sign or one trend, so it moves the gain by sum |loss r| / sum r^2 at most; forgiven is twice that,
+ * since another right kernel takes its keys in another order, and twice the allowance of what a partial sum
+ * of the row exceeds its result by: chains that cancel each other lose their shares of the larger sums. On V
+ * >= 0 the standard loses 1e-3 to 2e-3; up to 8e-3 where one key outweighs 127 small ones of its chain, each
+ * of which then loses half a unit of the large one; more than the output itself where values cancel within a
+ * chain: such a group has no gain that means anything. A single chain of 1024 keys of one sign loses 16e-3,
+ * one of 8192 keys 0.13.
  */
 #ifndef KVG_HARNESS_SYSTEMATIC_H
 #define KVG_HARNESS_SYSTEMATIC_H
@@ -23,10 +35,7 @@
 #include <stdint.h>
 #include "bounds.h"
 
-/* An accumulator of 14 bits that is flushed into FP32 after at most 128 keys cuts off a little of every
- * product, always towards zero. On V >= 0 that is a gain of up to 1e-3 short of 1, which such kernels are
- * forgiven: half a unit roundoff of bf16, less than the output's own rounding. A chain of 1024 keys already
- * loses 16e-3. */
+/* Half a unit roundoff of bf16, less than the output's own rounding. */
 #define KVG_GAIN_ALLOWANCE 0x1p-9
 #define KVG_SIGNIFICAND_CELLS 1024 /* of the hash table */
 
@@ -36,6 +45,7 @@ struct kvg_systematic {
     double error_times_r, r_squared, error, size; /* sums; size: of |r| */
     double noise_gain,
         noise_offset; /* sums over rows of (sum shared |r|)^2, (sum shared)^2; and of own |r|, own, squared */
+    double loss_gain, loss_offset; /* sum loss |r|, sum loss: what is forgiven */
     double step_gain[KVG_SIGNIFICAND_CELLS],
         step_offset[KVG_SIGNIFICAND_CELLS]; /* sum of steps: step * |r|, step */
     double likely_gain[KVG_SIGNIFICAND_CELLS],
@@ -43,9 +53,10 @@ struct kvg_systematic {
 };
 
 /* Adds one row of head_dim elements: got (bf16 bits), the emulated output before rounding, noise as above. An
- * element that is not finite is left out: it fails a check of its own. */
+ * element that is not finite is left out: it fails a check of its own. loss: what the standard is forgiven,
+ * or zeros. */
 void kvg_systematic_row(struct kvg_systematic *s, int64_t head_dim, const uint16_t *got,
-                        const float *emulated, const struct kvg_bound_noise *noise,
+                        const float *emulated, const struct kvg_bound_noise *noise, const float *loss,
                         const struct kvg_bound_tail *tail);
 
 struct kvg_systematic_result {

@@ -8,7 +8,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../reference/attention_predict.h"
 #include "expectation.h"
+#include "systematic.h"
 
 /* Default work: sum over rows of visible keys * head_dim. About a second on two cores for both references and
  * the unquantised output. */
@@ -27,6 +29,7 @@ void kvg_expectation_free(struct kvg_expectation *e)
     free(e->worst);
     free(e->probable);
     free(e->noise);
+    free(e->loss);
     free(e->lse_worst);
     free(e->lse_probable);
     free(e->order);
@@ -43,15 +46,16 @@ struct terms {
 
 static int terms_alloc(struct terms *terms, int64_t rows, int64_t head_dim)
 {
-    enum { PER_ELEMENT = 8, PER_ROW = 5 };
+    enum { PER_ELEMENT = 10, PER_ROW = 5 };
     const size_t elements = (size_t)(rows * head_dim);
     memset(terms, 0, sizeof *terms);
     double *at = terms->block = calloc(PER_ELEMENT * elements + PER_ROW * (size_t)rows, sizeof *at);
     if (!at)
         return -1;
     double **const element[PER_ELEMENT] = {
-        &terms->t.abs_pv,   &terms->t.logit_shift, &terms->t.p_rounding,   &terms->t.sq_pv,
-        &terms->t.sq_logit, &terms->drift.flips,   &terms->drift.sq_flips, &terms->drift.partial};
+        &terms->t.abs_pv,       &terms->t.logit_shift, &terms->t.p_rounding, &terms->t.sq_pv,
+        &terms->t.sq_logit,     &terms->t.abs_aligned, &terms->t.sq_aligned, &terms->drift.flips,
+        &terms->drift.sq_flips, &terms->drift.partial};
     double **const row[PER_ROW] = {&terms->t.shrink, &terms->t.grow, &terms->t.eta_sum, &terms->t.delta_mean,
                                    &terms->drift.flip_sum};
     for (int i = 0; i < PER_ELEMENT; i++, at += elements)
@@ -108,6 +112,8 @@ static void bound_rows(struct kvg_expectation *e, const struct kvg_bound *bound,
                                                       .p_rounding = terms->t.p_rounding[in],
                                                       .sq_pv = terms->t.sq_pv[in],
                                                       .sq_logit = terms->t.sq_logit[in],
+                                                      .abs_aligned = terms->t.abs_aligned[in],
+                                                      .sq_aligned = terms->t.sq_aligned[in],
                                                       .flips = terms->drift.flips[in],
                                                       .sq_flips = terms->drift.sq_flips[in],
                                                       .partial = terms->drift.partial[in]};
@@ -115,6 +121,46 @@ static void bound_rows(struct kvg_expectation *e, const struct kvg_bound *bound,
             e->probable[to] = kvg_bound_probable(bound, &row, &element, &e->element_tail, &e->noise[to]);
         }
     }
+}
+
+/* Keys that a narrow accumulator of the standard adds up before FP32 takes the sum. */
+#define STANDARD_FLUSH 128
+/* Times its loss: another order of keys loses something else. */
+#define LOSS_FORGIVEN 2.0
+
+/* What the standard for narrow accumulators loses on these rows (systematic.h): Hopper's unit in both
+ * products, two levels, less the same attention without loss. Nothing where the kernel declares FP32, or
+ * formats that such a unit does not take. */
+static int standard_loss(struct kvg_expectation *e, const struct kvg_ref_attention *a,
+                         const struct kvg_bound *bound, const double *partial, int64_t from, int64_t count)
+{
+    const int64_t n = count * a->head_dim;
+    const int64_t tile = bound->tile >= 32 && bound->tile <= STANDARD_FLUSH ? bound->tile : STANDARD_FLUSH;
+    const struct kvg_ref_prediction standard = {
+        .mma = kvg_ref_mma_model_by_name("hopper_wgmma"), .flush_tiles = STANDARD_FLUSH / tile, .tile = tile};
+    const struct kvg_ref_emulation plain = {.q_operand = KVG_REF_E4M3,
+                                            .k_operand = KVG_REF_E4M3,
+                                            .v_operand = KVG_REF_E4M3,
+                                            .p_format = KVG_REF_E4M3,
+                                            .p_offset_log2 = 8,
+                                            .tile = tile,
+                                            .tile_last_first = 1};
+    if ((!bound->qk_narrow && !bound->pv_narrow) || a->q_format != KVG_REF_E4M3 ||
+        a->k.format != KVG_REF_E4M3 || a->v.format != KVG_REF_E4M3)
+        return 0;
+    float *lossy = malloc(((size_t)n + 1) * sizeof *lossy), *exact = malloc(((size_t)n + 1) * sizeof *exact);
+    const struct kvg_ref_row *rows = &e->sample.rows[from];
+    const int failed = !lossy || !exact ||
+                       kvg_ref_attention_predict(a, &standard, rows, count, lossy, NULL) != 0 ||
+                       kvg_ref_attention_emulate(a, &plain, rows, count, exact, NULL) != 0;
+    for (int64_t i = 0; i < n && !failed; i++) {
+        const double loss = fabs((double)lossy[i] - (double)exact[i]);
+        const double cancelled = fmax(0.0, partial[i] - fabs((double)exact[i]));
+        e->loss[from * a->head_dim + i] = (float)(LOSS_FORGIVEN * (loss + KVG_GAIN_ALLOWANCE * cancelled));
+    }
+    free(lossy);
+    free(exact);
+    return failed ? -1 : 0;
 }
 
 /* References and bounds, sequence by sequence: a kernel may declare another arithmetic for each length. */
@@ -145,7 +191,8 @@ static int expect_rows(struct kvg_expectation *e, const struct kvg_kernel *kerne
         const int failed = kvg_ref_attention_bound(&a, &model, rows, count, e->exact + from * d,
                                                    e->lse_exact + from, &terms.t) != 0 ||
                            kvg_ref_attention_drift(&a, &how, &drift, rows, count, e->emulated + from * d,
-                                                   e->lse_emulated + from, &terms.drift) != 0;
+                                                   e->lse_emulated + from, &terms.drift) != 0 ||
+                           standard_loss(e, &a, &bound, terms.drift.partial, from, count) != 0;
         if (!failed)
             bound_rows(e, &bound, &terms, from, count);
         free(terms.block);
@@ -192,10 +239,11 @@ static int expectation_alloc(struct kvg_expectation *e)
     e->worst = malloc(elements * sizeof *e->worst);
     e->probable = malloc(elements * sizeof *e->probable);
     e->noise = malloc(elements * sizeof *e->noise);
+    e->loss = calloc(elements, sizeof *e->loss);
     e->lse_worst = malloc(rows * sizeof *e->lse_worst);
     e->lse_probable = malloc(rows * sizeof *e->lse_probable);
     return e->order && e->exact && e->emulated && e->unquantised && e->lse_exact && e->lse_emulated &&
-                   e->worst && e->probable && e->noise && e->lse_worst && e->lse_probable
+                   e->worst && e->probable && e->noise && e->loss && e->lse_worst && e->lse_probable
                ? 0
                : -1;
 }

@@ -153,7 +153,7 @@ static void compare_group(struct comparison *c, int64_t from, int64_t count)
     for (int64_t n = 0; n < count; n++) {
         const int64_t i = e->order[from + n];
         kvg_systematic_row(&sums, d, c->out + row_of(e->p, &e->sample.rows[i]) * d, e->emulated + i * d,
-                           e->noise + i * d, &e->element_tail);
+                           e->noise + i * d, e->loss + i * d, &e->element_tail);
         for (int64_t k = i * d; k < (i + 1) * d; k++) {
             largest = fmax(largest, fabs((double)e->emulated[k]));
             zero_ratio = fmax(zero_ratio, ratio_of(0.0, (double)e->emulated[k], e->probable[k]));

@@ -50,11 +50,22 @@ struct kvg_ref_emulation {
 
 /* Sums for a bound. All arrays are [rows * head_dim] unless said otherwise; any may be NULL.
  * p_j is the exact softmax weight, v_j the value with its scale, o the exact output.
- * delta_j, the error bound of logit j, is logit_rel * |scale| * sum_d |q_d k_jd| + logit_abs (after the soft
- * cap, whose slope is at most 1). eta_j bounds the rounding of P: min(p, max(p_rel * p, p_abs * p_max)). */
+ * delta_j, the error bound of logit j, is logit_rel * |scale| * sum_d |q_d|' |k_jd|' + logit_abs (after the
+ * soft cap, whose slope is at most 1). eta_j bounds the rounding of P: min(p, max(p_rel * p, p_abs * p_max)).
+ */
+/* A matrix unit that cuts off what lies too far below the largest term takes an operand below the smallest
+ * normal of its format for as large as that one, when it looks for the largest (tensor_core.h); a zero does
+ * not count. So what such a unit loses is measured in |x|' = max(|x|, floor) for x != 0, in units of the
+ * operand: the code, or code * scale where that is what the kernel rounds (k_scaled, v_scaled). p: relative
+ * to p_max. All 0: |x|' = |x|. */
+struct kvg_ref_floors {
+    double q, k, p, v;
+    int k_scaled, v_scaled;
+};
 struct kvg_ref_bound_model {
     double logit_rel, logit_abs;
     double p_rel, p_abs; /* E4M3: 2^-4 and 2^-18; BF16: 2^-8 (+0); F32: 2^-24 */
+    struct kvg_ref_floors floors;
 };
 struct kvg_ref_terms {
     double *abs_pv;        /* sum p |v| */
@@ -63,6 +74,9 @@ struct kvg_ref_terms {
     double *sq_pv;         /* sum p^2 v^2 */
     double *sq_logit;      /* sum p^2 delta^2 (v - o)^2 */
     double *sq_p_rounding; /* sum eta^2 v^2 */
+    double *abs_aligned;   /* sum p' |v|', p' = min(max(p, floor * p_max), 16 p) (a P that is not rounded to
+                              zero has at least half the smallest subnormal, 2^-4 of the smallest normal) */
+    double *sq_aligned;    /* sum p'^2 |v|'^2 */
     double *shrink;        /* [rows] sum p e^-delta */
     double *eta_sum;       /* [rows] sum eta: matters where the row sum adds rounded P */
     double *delta_mean;    /* [rows] sum p delta: the error bound of the lse to first order */
@@ -96,12 +110,13 @@ int kvg_ref_attention_f64(const struct kvg_ref_attention *a, const struct kvg_re
 int kvg_ref_attention_emulate(const struct kvg_ref_attention *a, const struct kvg_ref_emulation *how,
                               const struct kvg_ref_row *rows, int64_t n_rows, float *out, float *lse);
 /* How far a kernel may drift from its emulation although it does the same: its logit j is off by at most
- *   theta_j = logit_rel * |scale| sum_d |q_d k_jd| + max_rel * |running max| + logit_abs   (natural
+ *   theta_j = logit_rel * |scale| sum_d |q_d|' |k_jd|' + max_rel * |running max| + logit_abs   (natural
  * logarithm), so a P close to a rounding boundary may fall to the other side of it. f_j is the farthest that
  * the rounded P can move (mostly 0), over the row sum. All arrays are [rows * head_dim] unless said
  * otherwise; any may be NULL. */
 struct kvg_ref_drift_model {
     double logit_rel, max_rel, logit_abs;
+    struct kvg_ref_floors floors;
 };
 struct kvg_ref_drift {
     double *flips;    /* sum f |v| */

@@ -17,11 +17,15 @@
 typedef double double4 __attribute__((vector_size(32)));
 typedef int64_t long4 __attribute__((vector_size(32)));
 
-/* Sums per output element, in the order of a record; then four per row. */
-enum { ABS_PV, LOGIT_SHIFT, P_ROUNDING, SQ_PV, SQ_LOGIT, SQ_P_ROUNDING, ELEMENT_SUMS };
+/* Sums per output element, in the order of a record; then four per row. The last two take a pass of their own
+ * over V, and only where there are floors. */
+enum { ABS_PV, LOGIT_SHIFT, P_ROUNDING, SQ_PV, SQ_LOGIT, SQ_P_ROUNDING, ABS_ALIGNED, SQ_ALIGNED, SUMS };
+enum { ELEMENT_SUMS = ABS_ALIGNED };
+/* A P that is not rounded to zero is at least this share of the smallest normal: half a subnormal step. */
+#define LEAST_P_OF_FLOOR 0x1p-4
 enum { SHRINK, ETA_SUM, DELTA_MEAN, GROW, ROW_SUMS };
 /* Doubles of a record: a multiple of 4, so that vectors stay aligned. */
-#define RECORD(dim) (ELEMENT_SUMS * (dim) + 4)
+#define RECORD(dim) (SUMS * (dim) + 4)
 
 /* What one key contributes to the element sums of one row: |v| or v^2 or |v - o| or (v - o)^2 times this. */
 struct key_factors {
@@ -83,6 +87,26 @@ static void add_block_sums(const struct key_factors *f, const double *v, int64_t
         add_elements(f, v + d, count, dim, o + d, sums + d);
 }
 
+/* sum p' |v|' and its square, with |v|' no smaller than v_floor and p' in the place of p (attention.h). */
+KVG_REF_CLONES
+static void add_aligned(const struct kvg_ref_floors *floors, double p_max, double v_floor,
+                        const struct key_factors *f, const double *v, int64_t count, int64_t dim,
+                        double *sums)
+{
+    const double p_floor = floors->p * p_max;
+    double *abs_sum = sums + ABS_ALIGNED * dim, *sq_sum = sums + SQ_ALIGNED * dim;
+    for (int64_t t = 0; t < count; t++) {
+        const double most = f[t].p / LEAST_P_OF_FLOOR;
+        const double p = f[t].p > p_floor ? f[t].p : most < p_floor ? most : p_floor;
+        for (int64_t d = 0; d < dim; d++) {
+            const double size = fabs(v[t * dim + d]);
+            const double x = p * (size > 0 && size < v_floor ? v_floor : size);
+            abs_sum[d] += x;
+            sq_sum[d] += x * x;
+        }
+    }
+}
+
 /* V of a block with its scale, into the place of K, which is no longer needed. */
 static void widen_v(const struct kvg_rows *rows, const struct kvg_group *g, int64_t count,
                     struct kvg_scratch *s)
@@ -97,6 +121,8 @@ static void widen_v(const struct kvg_rows *rows, const struct kvg_group *g, int6
 static void bound_block(const struct bound *b, const struct kvg_rows *rows, const struct kvg_group *g,
                         int64_t span_first, int64_t first, int64_t end, struct kvg_scratch *s, double *record)
 {
+    const struct kvg_ref_floors *floors = &b->model->floors;
+    const double v_factor = floors->v_scaled ? 1 : fabs(kvg_v_factor(rows, g->kv_head));
     struct key_factors factors[KVG_BLOCK_TOKENS];
     int64_t low, high;
     kvg_rows_that_see(rows, g, first, end, &low, &high);
@@ -113,9 +139,12 @@ static void bound_block(const struct bound *b, const struct kvg_rows *rows, cons
             continue;
         int64_t at = r * s->span + (from - span_first);
         key_factors(b->model, s->logit + at, s->spread + at, to - from + 1, b->exact.max[n], b->exact.sum[n],
-                    factors, sums + ELEMENT_SUMS * rows->dim);
+                    factors, sums + SUMS * rows->dim);
         add_block_sums(factors, s->k + (from - first) * rows->dim, to - from + 1, rows->dim,
                        b->exact.o + n * rows->dim, sums);
+        if (floors->p > 0 || floors->v > 0)
+            add_aligned(floors, 1 / b->exact.sum[n], floors->v * v_factor, factors,
+                        s->k + (from - first) * rows->dim, to - from + 1, rows->dim, sums);
     }
 }
 
@@ -146,18 +175,28 @@ static void bound_merge(const struct kvg_rows *rows, const struct kvg_row_plan *
                         int64_t pieces, int64_t stride, void *context)
 {
     const struct kvg_ref_terms *t = ((const struct bound *)context)->terms;
-    double *const element[ELEMENT_SUMS] = {t->abs_pv, t->logit_shift, t->p_rounding,
-                                           t->sq_pv,  t->sq_logit,    t->sq_p_rounding};
+    const struct kvg_ref_floors *floors = &((const struct bound *)context)->model->floors;
+    const int aligned = floors->p > 0 || floors->v > 0; /* else they are the plain sums */
+    double *const element[SUMS] = {t->abs_pv,   t->logit_shift,   t->p_rounding,  t->sq_pv,
+                                   t->sq_logit, t->sq_p_rounding, t->abs_aligned, t->sq_aligned};
+    const int source[SUMS] = {ABS_PV,
+                              LOGIT_SHIFT,
+                              P_ROUNDING,
+                              SQ_PV,
+                              SQ_LOGIT,
+                              SQ_P_ROUNDING,
+                              aligned ? ABS_ALIGNED : ABS_PV,
+                              aligned ? SQ_ALIGNED : SQ_PV};
     double *const of_row[ROW_SUMS] = {t->shrink, t->eta_sum, t->delta_mean, t->grow};
     int64_t dim = rows->a->head_dim;
     for (int64_t p = 1; p < pieces; p++)
         for (int64_t i = 0; i < RECORD(rows->dim); i++)
             records[i] += records[p * stride + i];
-    for (int i = 0; i < ELEMENT_SUMS; i++)
+    for (int i = 0; i < SUMS; i++)
         for (int64_t d = 0; d < dim; d++)
-            put(element[i], row->index * dim + d, pieces > 0 ? records[i * rows->dim + d] : 0);
+            put(element[i], row->index * dim + d, pieces > 0 ? records[source[i] * rows->dim + d] : 0);
     for (int i = 0; i < ROW_SUMS; i++)
-        put(of_row[i], row->index, pieces > 0 ? records[ELEMENT_SUMS * rows->dim + i] : 0);
+        put(of_row[i], row->index, pieces > 0 ? records[SUMS * rows->dim + i] : 0);
 }
 
 int kvg_ref_attention_bound(const struct kvg_ref_attention *a, const struct kvg_ref_bound_model *model,

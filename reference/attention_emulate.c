@@ -141,8 +141,8 @@ static void emulate_tile(const struct emulation *e, const struct kvg_rows *rows,
 {
     int64_t stride = record_doubles(e, rows->dim);
     if (e->drift && e->how->p_format != KVG_REF_F32) {
-        const struct kvg_ref_bound_model spread = {.logit_rel = e->model->logit_rel,
-                                                   .logit_abs = e->model->logit_abs};
+        const struct kvg_ref_bound_model spread = {
+            .logit_rel = e->model->logit_rel, .logit_abs = e->model->logit_abs, .floors = e->model->floors};
         kvg_logits_and_spread(rows, g, first, last, &spread, s);
     } else {
         kvg_logits(rows, g, first, last, s);

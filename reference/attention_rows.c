@@ -118,6 +118,43 @@ static void absolute_dots(const double *q, int64_t rows, const double *k, int64_
         }
 }
 
+/* |x|' of struct kvg_ref_floors. */
+KVG_REF_CLONES
+static void aligned_row(double *x, int64_t count, double floor)
+{
+    for (int64_t d = 0; d < count; d++) {
+        const double size = fabs(x[d]);
+        x[d] = size > 0 && size < floor ? floor : size; /* NaN stays */
+    }
+}
+
+/* The floor of K in units of what is loaded here. */
+static double k_floor(const struct kvg_rows *rows, const struct kvg_group *g,
+                      const struct kvg_ref_floors *floors)
+{
+    const struct kvg_ref_kv *k = &rows->a->k;
+    if (!floors->k_scaled || rows->operands.k_scaled_first || !k->scale)
+        return floors->k;
+    return floors->k / fabs((double)k->scale[g->kv_head * k->scale_stride]);
+}
+
+/* sum_d |q_d|' |k_d|'. The block of K is spent; Q is taken apart in the scratch row and stays. */
+static void aligned_dots(const struct kvg_rows *rows, const struct kvg_group *g, int64_t low, int64_t high,
+                         int64_t count, const struct kvg_ref_floors *floors, struct kvg_scratch *s,
+                         double *out, int64_t stride)
+{
+    const int64_t dim = rows->dim;
+    aligned_row(s->k, count * dim, k_floor(rows, g, floors));
+    for (int64_t r = low; r < high; r++) {
+        double *q = s->q + r * dim;
+        for (int64_t d = 0; d < dim; d++)
+            s->row[d] = (float)q[d]; /* Q came from FP32 */
+        aligned_row(q, dim, floors->q);
+        absolute_dots(q, 1, s->k, count, dim, out + (r - low) * stride, stride);
+        widen_row(s->row, dim, q);
+    }
+}
+
 /* Dot products to logits in units of log2. */
 KVG_REF_CLONES
 static void finish_logits(double *t, int64_t count, double scale, double cap)
@@ -145,7 +182,7 @@ void kvg_rows_that_see(const struct kvg_rows *rows, const struct kvg_group *g, i
 }
 
 static void logits(const struct kvg_rows *rows, const struct kvg_group *g, int64_t first, int64_t last,
-                   struct kvg_scratch *s, int with_spread)
+                   const struct kvg_ref_bound_model *spread, struct kvg_scratch *s)
 {
     for (int64_t token = first, end; token <= last; token = end + 1) {
         int64_t low, high;
@@ -156,7 +193,9 @@ static void logits(const struct kvg_rows *rows, const struct kvg_group *g, int64
         int64_t count = end - token + 1, at = low * s->span + (token - first);
         load_k(rows, g, token, count, s);
         dots_of_block(s->q + low * rows->dim, high - low, s->k, count, rows->dim, s->logit + at, s->span);
-        if (with_spread)
+        if (spread && (spread->floors.q > 0 || spread->floors.k > 0))
+            aligned_dots(rows, g, low, high, count, &spread->floors, s, s->spread + at, s->span);
+        else if (spread)
             absolute_dots(s->q + low * rows->dim, high - low, s->k, count, rows->dim, s->spread + at,
                           s->span);
     }
@@ -173,13 +212,13 @@ static void logits(const struct kvg_rows *rows, const struct kvg_group *g, int64
 void kvg_logits(const struct kvg_rows *rows, const struct kvg_group *g, int64_t first, int64_t last,
                 struct kvg_scratch *s)
 {
-    logits(rows, g, first, last, s, 0);
+    logits(rows, g, first, last, NULL, s);
 }
 
 void kvg_logits_and_spread(const struct kvg_rows *rows, const struct kvg_group *g, int64_t first,
                            int64_t last, const struct kvg_ref_bound_model *model, struct kvg_scratch *s)
 {
-    logits(rows, g, first, last, s, 1);
+    logits(rows, g, first, last, model, s);
     for (int64_t r = 0; r < g->rows; r++) {
         const struct kvg_row_plan *row = &rows->plans[g->row + r];
         double factor = model->logit_rel * fabs(row->scale), *spread = s->spread + r * s->span;

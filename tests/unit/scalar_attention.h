@@ -266,26 +266,33 @@ static inline float scalar_exp2(const struct scalar_kernel *k, float x, uint64_t
 }
 
 /* Hopper's FP8 accumulation: 32 products and the accumulator aligned to the largest exponent, 13 fraction
- * bits kept, the rest cut off; the result cut to 13 fraction bits. */
+ * bits kept, the rest cut off; the result cut to 13 fraction bits. A zero has no exponent, a subnormal e4m3
+ * that of the smallest normal. */
 static inline float truncated(double x, int exponent)
 {
     return (float)ldexp(trunc(ldexp(x, 13 - exponent)), exponent - 13);
 }
 
+enum { NO_EXPONENT = -200 };
+static inline int exponent_of(double x, int least)
+{
+    const int e = x == 0.0 ? NO_EXPONENT : ilogb(x);
+    return x != 0.0 && e < least ? least : e;
+}
+
 static inline float accumulate_13(float acc, const float *p, const float *v, int64_t stride, int64_t count)
 {
-    int largest, e;
+    int largest = exponent_of((double)acc, NO_EXPONENT);
     double sum;
-    frexp((double)acc, &largest);
     for (int64_t j = 0; j < count; j++) {
-        frexp((double)p[j] * (double)v[j * stride], &e);
+        const double x = (double)p[j], y = (double)v[j * stride];
+        const int e = x * y == 0.0 ? NO_EXPONENT : exponent_of(x, -6) + exponent_of(y, -6);
         largest = e > largest ? e : largest;
     }
-    sum = (double)truncated((double)acc, largest - 1);
+    sum = (double)truncated((double)acc, largest);
     for (int64_t j = 0; j < count; j++)
-        sum += (double)truncated((double)p[j] * (double)v[j * stride], largest - 1);
-    frexp(sum, &e);
-    return truncated(sum, e - 1);
+        sum += (double)truncated((double)p[j] * (double)v[j * stride], largest);
+    return truncated(sum, exponent_of(sum, NO_EXPONENT));
 }
 
 struct scalar_row {

@@ -277,8 +277,13 @@ static void test_scaled_operands_by_hand(void **state)
 
 /* ---------------------------------------------------------------- bound */
 
+#define NO_FLOORS                                                                                            \
+    {                                                                                                        \
+        0, 0, 0, 0, 0, 0                                                                                     \
+    }
+
 struct bound_arrays {
-    double *element[6], *row[4];
+    double *element[8], *row[4];
     struct kvg_ref_terms terms;
     float *out, *lse;
 };
@@ -287,21 +292,22 @@ static struct bound_arrays bound_of(const struct problem *p, const struct kvg_re
 {
     struct bound_arrays b;
     size_t n = (size_t)(p->n_rows * p->a.head_dim);
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < 8; i++)
         b.element[i] = malloc(n * sizeof(double));
     for (int i = 0; i < 4; i++)
         b.row[i] = malloc((size_t)p->n_rows * sizeof(double));
     b.out = malloc(n * sizeof(float));
     b.lse = malloc((size_t)p->n_rows * sizeof(float));
-    b.terms = (struct kvg_ref_terms){b.element[0], b.element[1], b.element[2], b.element[3], b.element[4],
-                                     b.element[5], b.row[0],     b.row[1],     b.row[2],     b.row[3]};
+    b.terms = (struct kvg_ref_terms){b.element[0], b.element[1], b.element[2], b.element[3],
+                                     b.element[4], b.element[5], b.element[6], b.element[7],
+                                     b.row[0],     b.row[1],     b.row[2],     b.row[3]};
     assert_int_equal(kvg_ref_attention_bound(&p->a, model, p->rows, p->n_rows, b.out, b.lse, &b.terms), 0);
     return b;
 }
 
 static void bound_free(struct bound_arrays *b)
 {
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < 8; i++)
         free(b->element[i]);
     for (int i = 0; i < 4; i++)
         free(b->row[i]);
@@ -309,9 +315,15 @@ static void bound_free(struct bound_arrays *b)
     free(b->lse);
 }
 
+/* As a matrix unit sees it: no smaller than the floor, but for zero. */
+static double aligned_size(double x, double floor)
+{
+    return x == 0.0 ? 0.0 : fmax(fabs(x), floor);
+}
+
 /* One row of the terms, by their formulas. */
 static void direct_terms(const struct problem *p, const struct kvg_ref_bound_model *m,
-                         const struct kvg_ref_row *r, double element[6][DIM_MAX], double row[4])
+                         const struct kvg_ref_row *r, double element[8][DIM_MAX], double row[4])
 {
     const struct kvg_ref_attention *a = &p->a;
     const struct kvg_ref_emulation none = {.tile = 1};
@@ -322,7 +334,7 @@ static void direct_terms(const struct problem *p, const struct kvg_ref_bound_mod
     kvg_ref_visible(a->seq_lens[r->seq], a->cu_q_lens[r->seq + 1] - a->cu_q_lens[r->seq], r->q_index,
                     a->window, a->causal, &first, &last);
     assert_int_equal(kvg_ref_attention_f64(a, r, 1, o, &lse), 0);
-    memset(element, 0, 6 * sizeof *element);
+    memset(element, 0, 8 * sizeof *element);
     memset(row, 0, 4 * sizeof *row);
     for (int64_t j = first; j <= last; j++)
         largest = fmax(largest, exp(emulated_logit(a, &none, r, g, j) - lse));
@@ -330,10 +342,13 @@ static void direct_terms(const struct problem *p, const struct kvg_ref_bound_mod
         double pj = exp(emulated_logit(a, &none, r, g, j) - lse), spread = 0;
         for (int64_t d = 0; d < a->head_dim; d++)
             spread +=
-                fabs((double)kvg_ref_load(a->q_format, a->q, q_at + d) *
-                     (double)kvg_ref_load(a->k.format, a->k.data, kvg_ref_kv_index(&a->k, r->seq, j, g) + d));
+                aligned_size((double)kvg_ref_load(a->q_format, a->q, q_at + d), m->floors.q) *
+                aligned_size(
+                    (double)kvg_ref_load(a->k.format, a->k.data, kvg_ref_kv_index(&a->k, r->seq, j, g) + d),
+                    m->floors.k / (m->floors.k_scaled ? (double)a->k.scale[g * a->k.scale_stride] : 1.0));
         double delta = m->logit_rel * fabs(scale) * spread + m->logit_abs;
         double eta = fmin(pj, fmax(m->p_rel * pj, m->p_abs * largest));
+        double aligned_p = fmin(16.0 * pj, fmax(pj, m->floors.p * largest));
         row[0] += pj * exp(-delta);
         row[1] += eta;
         row[2] += pj * delta;
@@ -348,6 +363,12 @@ static void direct_terms(const struct problem *p, const struct kvg_ref_bound_mod
             element[3][d] += pj * pj * v * v;
             element[4][d] += pj * pj * delta * delta * (v - o[d]) * (v - o[d]);
             element[5][d] += eta * eta * v * v;
+            double x =
+                aligned_p *
+                aligned_size(v, m->floors.v *
+                                    (m->floors.v_scaled ? 1.0 : (double)a->v.scale[g * a->v.scale_stride]));
+            element[6][d] += x;
+            element[7][d] += x * x;
         }
     }
 }
@@ -362,9 +383,10 @@ static int close_to(double value, double expected, double scale)
 static void test_terms_against_formulas(void **state)
 {
     (void)state;
-    const int like[6] = {0, 0, 2, 3, 3, 5};
-    const struct kvg_ref_bound_model models[] = {
-        {1e-4, 1e-5, 0x1p-4, 0x1p-18}, {3e-3, 0, 0x1p-9, 0}, {0, 0.5, 0, 1e-3}};
+    const int like[8] = {0, 0, 2, 3, 3, 5, 6, 7};
+    const struct kvg_ref_bound_model models[] = {{1e-4, 1e-5, 0x1p-4, 0x1p-18, NO_FLOORS},
+                                                 {3e-3, 0, 0x1p-9, 0, {0.3, 0.2, 0x1p-8, 0.4, 0, 0}},
+                                                 {0, 0.5, 0, 1e-3, {0.1, 0.5, 0.5, 0.1, 1, 1}}};
     for (int s = 0; s < SHAPES; s++) {
         struct problem p;
         problem_make(&p, &shapes[s], 23);
@@ -372,11 +394,11 @@ static void test_terms_against_formulas(void **state)
         for (int m = 0; m < 3; m++) {
             struct bound_arrays b = bound_of(&p, &models[m]);
             for (int64_t r = 0; r < p.n_rows; r += step) {
-                double element[6][DIM_MAX], row[4];
+                double element[8][DIM_MAX], row[4];
                 direct_terms(&p, &models[m], &p.rows[r], element, row);
                 for (int i = 0; i < 4; i++)
                     assert_true(close_to(b.row[i][r], row[i], 0));
-                for (int i = 0; i < 6; i++)
+                for (int i = 0; i < 8; i++)
                     for (int64_t d = 0; d < dim; d++)
                         if (!close_to(b.element[i][r * dim + d], element[i][d], element[like[i]][d]))
                             fail_msg("shape %d, model %d, row %d, term %d, dim %d: %.9g, expected %.9g", s, m,
@@ -392,7 +414,7 @@ static void test_terms_against_formulas(void **state)
 static void test_same_bits(void **state)
 {
     (void)state;
-    const struct kvg_ref_bound_model model = {1e-4, 1e-5, 0x1p-4, 0x1p-18};
+    const struct kvg_ref_bound_model model = {1e-4, 1e-5, 0x1p-4, 0x1p-18, NO_FLOORS};
     for (int s = 0; s < SHAPES; s++) {
         struct problem p;
         problem_make(&p, &shapes[s], 24);
@@ -407,7 +429,7 @@ static void test_same_bits(void **state)
         struct bound_arrays three = bound_of(&p, &model);
         kvg_ref_attention_emulate(&p.a, &manners[2], p.rows, p.n_rows, other, NULL);
         assert_memory_equal(out, other, n * sizeof *out);
-        for (int i = 0; i < 6; i++)
+        for (int i = 0; i < 8; i++)
             assert_memory_equal(one.element[i], three.element[i], n * sizeof(double));
         for (int i = 0; i < 4; i++)
             assert_memory_equal(one.row[i], three.row[i], (size_t)p.n_rows * sizeof(double));
@@ -432,7 +454,7 @@ static void mix(uint64_t *hash, const void *data, size_t bytes)
 static void test_same_bits_on_every_machine(void **state)
 {
     (void)state;
-    const struct kvg_ref_bound_model model = {1e-4, 1e-5, 0x1p-4, 0x1p-18};
+    const struct kvg_ref_bound_model model = {1e-4, 1e-5, 0x1p-4, 0x1p-18, NO_FLOORS};
     uint64_t hash = 14695981039346656037u;
     for (int s = 0; s < SHAPES; s++) {
         struct problem p;
@@ -460,7 +482,7 @@ static void test_same_bits_on_every_machine(void **state)
 static void test_emulation_stays_within_bound(void **state)
 {
     (void)state;
-    const struct kvg_ref_bound_model model = {0, 0, 0x1p-4, 0x1p-18};
+    const struct kvg_ref_bound_model model = {0, 0, 0x1p-4, 0x1p-18, NO_FLOORS};
     double largest = 0;
     for (int s = 0; s < SHAPES; s++)
         for (int m = 0; m < 4; m++) {
@@ -489,7 +511,7 @@ static void test_emulation_stays_within_bound(void **state)
 static void test_missing_arrays(void **state)
 {
     (void)state;
-    const struct kvg_ref_bound_model model = {1e-4, 1e-5, 0x1p-4, 0x1p-18};
+    const struct kvg_ref_bound_model model = {1e-4, 1e-5, 0x1p-4, 0x1p-18, NO_FLOORS};
     struct problem p;
     problem_make(&p, &shapes[1], 26);
     struct bound_arrays b = bound_of(&p, &model);

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 #include "../../harness/bounds.h"
 #include "../../harness/systematic.h"
+#include "../../reference/tensor_core.h"
 #include "scalar_attention.h" /* random numbers */
 
 static struct kvg_problem problem_of(enum kvg_dtype q, enum kvg_dtype kv)
@@ -144,7 +145,73 @@ static void test_accumulators(void **state)
     a.pv_flush_interval = 128;
     b = bound_of(&p, &a);
     kvg_bound_row(&b, &row);
-    assert_true(row.narrow_worst >= 128 * 0x1p-13 && row.narrow_worst < 145 * 0x1p-13);
+    assert_true(row.narrow_worst >= 128 * 0x1p-13 && row.narrow_worst < 147 * 0x1p-13);
+}
+
+/* A chain of e4m3 products through a unit that keeps 13 fraction bits. */
+struct chain {
+    double error;          /* what the unit is off by */
+    double plain, aligned; /* what the bound allows without the floors, and with them */
+};
+
+static struct chain chain_of(const struct kvg_ref_mma_model *unit, const struct kvg_bound *b,
+                             const uint8_t *x, const uint8_t *y, int n)
+{
+    struct chain c = {0};
+    double exact = 0.0;
+    for (int i = 0; i < n; i++) {
+        const double u = (double)kvg_ref_fp8_decode(KVG_REF_E4M3, x[i]);
+        const double v = (double)kvg_ref_fp8_decode(KVG_REF_E4M3, y[i]);
+        exact += u * v;
+        c.plain += fabs(u * v);
+        if (u != 0.0 && v != 0.0)
+            c.aligned += fmax(fabs(u), b->floors.q) * fmax(fabs(v), b->floors.k);
+    }
+    const double units = (n * 18.0 / 16.0 + 2.0) * 0x1p-13;
+    c.error = fabs((double)kvg_ref_mma_fp8(unit, 0.0f, KVG_REF_E4M3, x, KVG_REF_E4M3, y, n) - exact);
+    c.plain *= units;
+    c.aligned *= units;
+    return c;
+}
+
+/* Subnormal operands lose more than their size says, which is what the floors are for. */
+static void test_subnormals_in_narrow_accumulators(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"hopper_wgmma", "ada_mma"};
+    static const int codes[][2] = {{0, 0x7e}, {0, 0x0c}, {0x08, 0x40}}; /* all, mostly subnormal, none */
+    const struct kvg_problem p = problem_of(KVG_E4M3, KVG_E4M3);
+    struct kvg_arithmetic a = fp32_arithmetic();
+    struct rng r = {44};
+    uint8_t x[128], y[128];
+    a.qk_operand = a.pv_operand = a.p_format = KVG_E4M3;
+    a.p_offset_log2 = 8;
+    struct kvg_bound b = bound_of(&p, &a);
+    assert_true(b.floors.q == 0.0 && b.floors.k == 0.0 && b.floors.p == 0.0 && b.floors.v == 0.0);
+    a.qk_accumulator_bits = a.pv_accumulator_bits = 14;
+    b = bound_of(&p, &a);
+    assert_true(b.floors.q == 0x1p-6 && b.floors.k == 0x1p-6 && b.floors.v == 0x1p-6);
+    assert_true(b.floors.p == 0x1p-14); /* P is 2^8 times its share of the largest */
+    for (int trial = 0; trial < 6000; trial++) {
+        const int n = 32 * (1 + (int)rng_below(&r, 4)), one_sign = (int)rng_below(&r, 2);
+        const int *range = codes[trial % 3];
+        for (int i = 0; i < n; i++) {
+            x[i] = (uint8_t)(range[0] + rng_below(&r, range[1] - range[0] + 1));
+            y[i] = (uint8_t)(range[0] + rng_below(&r, range[1] - range[0] + 1));
+            x[i] |= !one_sign && rng_below(&r, 2) ? 0x80 : 0;
+        }
+        const struct chain c = chain_of(kvg_ref_mma_model_by_name(names[trial / 3 % 2]), &b, x, y, n);
+        assert_true(c.error <= c.aligned);
+    }
+    /* 2^-9 * 448 is 0.875 but aligned as 2^2 by its exponents, -6 and 8; 31 products of 0.94 * 2^-11 vanish.
+     */
+    memset(x, 0x08, sizeof x);
+    memset(y, 0x0f, sizeof y);
+    x[0] = 0x01;
+    y[0] = 0x7e;
+    const struct chain c = chain_of(kvg_ref_mma_model_by_name("hopper_wgmma"), &b, x, y, 32);
+    assert_true(c.error == 31.0 * 1.875 * 0x1p-12);
+    assert_true(c.error > 3.0 * c.plain && c.error <= c.aligned);
 }
 
 /* ---------------------------------------------------------------- the worst case */
@@ -182,6 +249,8 @@ static void small_terms(const struct small *x, const struct kvg_bound *b, struct
         e->p_rounding += eta * fabs(x->v[j]);
         e->sq_pv += p * p * x->v[j] * x->v[j];
         e->sq_logit += p * p * delta * delta * (x->v[j] - o) * (x->v[j] - o);
+        e->abs_aligned = e->abs_pv;
+        e->sq_aligned = e->sq_pv;
 
         row->shrink += p * exp(-delta);
         row->grow += p * expm1(delta);
@@ -332,7 +401,7 @@ static void test_drift(void **state)
         a.v.data = v;
         const struct kvg_ref_emulation how = {
             .p_format = KVG_REF_E4M3, .p_offset_log2 = 8, .tile = TILE, .split_tokens = SPLIT};
-        const struct kvg_ref_drift_model model = {1e-4, 2e-4, 3e-4};
+        const struct kvg_ref_drift_model model = {.logit_rel = 1e-4, .max_rel = 2e-4, .logit_abs = 3e-4};
         const struct kvg_ref_row row = {0, 0, 0};
         float out[D], lse;
         double flips[D], sq_flips[D], partial[D], flip_sum;
@@ -453,6 +522,8 @@ static void test_tail(void **state)
 
 /* ---------------------------------------------------------------- gain and offset */
 
+static const float no_loss[128];
+
 static void test_gain_and_offset(void **state)
 {
     (void)state;
@@ -480,7 +551,7 @@ static void test_gain_and_offset(void **state)
                 down += x * x;
                 mean += (y - x) / (ROWS * DIM);
             }
-            kvg_systematic_row(&sums, DIM, got, emulated, noise, &tail);
+            kvg_systematic_row(&sums, DIM, got, emulated, noise, no_loss, &tail);
         }
         kvg_systematic_result(&sums, &tail, &result);
         assert_true(fabs(result.gain - up / down) < 1e-9);
@@ -511,14 +582,14 @@ static void test_gain_of_few_significands(void **state)
         got[d] = kvg_ref_bf16_encode(emulated[d] + 1e-6f);
         noise[d] = (struct kvg_bound_noise){1e-6, 1e-6};
     }
-    kvg_systematic_row(&few, DIM, got, emulated, noise, &tail);
+    kvg_systematic_row(&few, DIM, got, emulated, noise, no_loss, &tail);
     kvg_systematic_result(&few, &tail, &a);
     assert_true(fabs(a.gain - 1.0) > 0.0 && fabs(a.gain - 1.0) <= a.gain_limit);
     for (int d = 0; d < DIM; d++)
         emulated[d] = 1.0f + (float)d / 128.0f + 0x1p-9f;
     for (int d = 0; d < DIM; d++)
         got[d] = kvg_ref_bf16_encode(emulated[d]);
-    kvg_systematic_row(&many, DIM, got, emulated, noise, &tail);
+    kvg_systematic_row(&many, DIM, got, emulated, noise, no_loss, &tail);
     kvg_systematic_result(&many, &tail, &b);
     assert_true(b.gain_limit - KVG_GAIN_ALLOWANCE < (a.gain_limit - KVG_GAIN_ALLOWANCE) / 5.0);
 }
@@ -533,15 +604,15 @@ static void test_gain_without_meaning(void **state)
     const float nothing[4] = {0}, small[4] = {1e-3f, -1e-3f, 1e-3f, 1e-3f};
     const struct kvg_bound_noise noise[4] = {{1, 1}, {1, 1}, {1, 1}, {1, 1}};
     kvg_bound_tail(1, &tail);
-    kvg_systematic_row(&sums, 4, zero, nothing, noise, &tail);
+    kvg_systematic_row(&sums, 4, zero, nothing, noise, no_loss, &tail);
     kvg_systematic_result(&sums, &tail, &result);
     assert_true(isnan(result.gain));
     memset(&sums, 0, sizeof sums);
-    kvg_systematic_row(&sums, 4, zero, small, noise, &tail); /* noise above the output */
+    kvg_systematic_row(&sums, 4, zero, small, noise, no_loss, &tail); /* noise above the output */
     kvg_systematic_result(&sums, &tail, &result);
     assert_true(isnan(result.gain));
     memset(&sums, 0, sizeof sums);
-    kvg_systematic_row(&sums, 4, nan, small, noise, &tail);
+    kvg_systematic_row(&sums, 4, nan, small, noise, no_loss, &tail);
     kvg_systematic_result(&sums, &tail, &result);
     assert_true(isnan(result.gain) && isnan(result.offset));
 }
@@ -553,6 +624,7 @@ int main(void)
         cmocka_unit_test(test_p_rounding),
         cmocka_unit_test(test_operands),
         cmocka_unit_test(test_accumulators),
+        cmocka_unit_test(test_subnormals_in_narrow_accumulators),
         cmocka_unit_test(test_worst_case_against_an_adversary),
         cmocka_unit_test(test_worst_case_of_large_logits),
         cmocka_unit_test(test_drift),
