@@ -298,33 +298,59 @@ static void test_zero_at_every_context(void **state)
         }
 }
 
-/* One chain of Hopper's FP8 accumulator on V >= 0: the gain shows it, whatever the kernel declares. */
+/* Hopper's FP8 accumulator on V >= 0, in one chain or flushed after each tile. */
+static void judge_chain(int64_t context, int flushed, int honest, struct trial *t)
+{
+    struct kvg_case c = plain_case();
+    struct values values = plain_values;
+    struct scalar_kernel k = plain_kernel(KVG_PATH_FP8);
+    c.path = KVG_PATH_FP8;
+    c.context = context;
+    c.batch = 1;
+    c.q_heads = 2;
+    c.kv_heads = 1;
+    values.q = 1.0;
+    values.v_pattern = V_NONNEG;
+    k.declared.tile = 128;
+    k.sum_per_tile = 1;
+    k.narrow = flushed;
+    k.fault = flushed ? FAULT_NONE : FAULT_ACCUMULATOR_13;
+    trial_make(t, &c, &values);
+    run_kernel(t, &k);
+    if (flushed || honest) {
+        k.declared.pv_accumulator_bits = k.declared.qk_accumulator_bits = 14;
+        k.declared.pv_flush_interval = flushed ? 128 : 0;
+    }
+    judge(t, &k.declared, 1);
+}
+
+/* One chain shows in the gain, whatever the kernel declares, from a thousand keys on; two levels pass. */
 static void test_narrow_accumulator(void **state)
 {
     (void)state;
+    struct trial t;
     for (int honest = 0; honest < 2; honest++) {
-        struct kvg_case c = plain_case();
-        struct values values = plain_values;
-        struct scalar_kernel k = plain_kernel(KVG_PATH_FP8);
-        struct trial t;
-        c.path = KVG_PATH_FP8;
-        c.context = 8192;
-        c.batch = 1;
-        c.q_heads = 2;
-        c.kv_heads = 1;
-        values.q = 1.0;
-        values.v_pattern = V_NONNEG;
-        k.fault = FAULT_ACCUMULATOR_13;
-        k.declared.tile = 128;
-        trial_make(&t, &c, &values);
-        run_kernel(&t, &k);
-        if (honest)
-            k.declared.pv_accumulator_bits = 14;
-        judge(&t, &k.declared, 1);
+        judge_chain(8192, 0, honest, &t);
         assert_int_equal(t.row.status, KVG_INCORRECT);
         assert_true(broke(&t.row, "gain"));
         /* FlashAttention-3 with one level on an H200 keeps 0.869 at this length on such input. */
         assert_true(t.row.gain_min > 0.80 && t.row.gain_max < 0.93);
+        assert_true(t.row.gain_limit < 0.0125);
+        trial_free(&t);
+        /* And 0.984 at this one. */
+        judge_chain(1024, 0, honest, &t);
+        assert_int_equal(t.row.status, KVG_INCORRECT);
+        assert_true(broke(&t.row, "gain"));
+        assert_true(t.row.gain_min > 0.97 && t.row.gain_max < 0.9875);
+        trial_free(&t);
+    }
+    for (int64_t context = 128; context <= 8192; context *= 8) {
+        judge_chain(context, 1, 1, &t);
+        if (t.row.status != KVG_PASSED)
+            fail_msg("two levels, context %lld: %s", (long long)context, t.row.reason);
+        assert_true(t.row.gain_min > 0.995 && t.row.gain_limit < 0.02);
+        print_message("two levels, context %lld: gain %.5f to %.5f, limit %.5f\n", (long long)context,
+                      t.row.gain_min, t.row.gain_max, t.row.gain_limit);
         trial_free(&t);
     }
 }
