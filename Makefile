@@ -75,6 +75,7 @@ gpu_here = $(if $(NVCC),$(shell NVCC='$(NVCC)'; \
   elif [ -n "$$cap" ] && $$NVCC --list-gpu-code | grep -qx "sm_$$cap"; then echo sm_$$cap; \
   elif [ -e /dev/nvidia0 ]; then echo all; else echo none; fi),none)
 CUDA_FOR := $(CUDA_FOR)
+CUDA_ALL_SAYS := sm_80 sm_89 sm_90a sm_100 and later
 # sm_100 stands for Blackwell; later GPUs translate the PTX that comes with it when they first load it.
 GENCODE_all := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_89,code=sm_89 \
                -gencode arch=compute_90a,code=sm_90a -gencode 'arch=compute_100,code=[sm_100,compute_100]'
@@ -140,7 +141,7 @@ $(B)/kvgauge: $(OBJ) $(CUDA_OBJ) $(B)/.cuda_for
 	@echo '  $(if $(NVTX_CFLAGS),NVTX  ranges built in ($(NVTX_DIR)),NVTX  no CUDA toolkit found: built without ranges for profilers)'
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(COMMON) $(LDFLAGS) -rdynamic -o $@ $(OBJ) $(CUDA_OBJ) $(LDLIBS_ALL) $(if $(CUDA_OBJ),$(CUDA_LIBS))
-CUDA_SAYS := $(if $(CUDA_OBJ),kernels for $(CUDA_FOR:all=sm_80 sm_89 sm_90a sm_100 and later),$(if \
+CUDA_SAYS := $(if $(CUDA_OBJ),kernels for $(CUDA_FOR:all=$(CUDA_ALL_SAYS)),$(if \
   $(NVCC),no kernels: no NVIDIA GPU found or not wanted (make cuda builds them all the same),no kernels: no nvcc found))
 # Touched when CUDA_FOR changes, so that what is linked follows.
 $(B)/.cuda_for: FORCE
@@ -246,20 +247,48 @@ install: $(B)/kvgauge ## PREFIX= DESTDIR=: binary, kernel ABI header, suites, da
 	printf 'prefix=%s\nincludedir=$${prefix}/include/kvgauge\n\nName: kvgauge\nDescription: kernel ABI of kvgauge\nVersion: %s\nCflags: -I$${includedir}\n' \
 	  '$(PREFIX)' '$(VERSION)' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/kvgauge.pc
 
-# A folder that runs where nothing is installed: the binary looks for its libraries in ../lib, and every library
-# but glibc's own (and the NVIDIA driver's) lies there.
-GLIBC := linux-vdso|ld-linux|libc\.so|libm\.so|libdl\.so|libpthread\.so|librt\.so|libcuda\.so|libnvidia
-bundle: $(B)/bundle/bin/kvgauge ## build/bundle: binary, libraries, suites, inputs; runs without installed packages
-$(B)/bundle/bin/kvgauge: $(OBJ) $(wildcard harness/suites/*.yaml harness/inputs/*.h5 plots/*.gp)
-	@rm -rf $(B)/bundle && mkdir -p $(B)/bundle/bin $(B)/bundle/lib $(B)/bundle/share/kvgauge/{suites,inputs,plots}
+# A folder that runs where nothing is installed: the programs look for their libraries in ../lib, and every library
+# but glibc's own (and the NVIDIA driver's) lies there. With CUDA where there is nvcc; then the programs, suites and
+# plug-ins of tests/gpu travel along, and build/bundle/test-gpu runs them. cuBLASLt is opened where it is installed,
+# never carried: it is larger than all else together.
+GLIBC := linux-vdso|ld-linux|lib(c|m|mvec|dl|pthread|rt|resolv|util|anl|nsl|nss_[a-z]*)\.so|libcuda\.so|libnvidia
+BUNDLE := $(B)/bundle
+BUNDLE_CUDA := $(if $(NVCC),$(call cuda_objects,all))
+BUNDLE_PROGRAMS := $(B)/bundled/kvgauge $(if $(NVCC),$(GPU_PROGRAMS:%=$(B)/gpu/%))
+BUNDLE_TESTS := tests/gpu/run.sh $(wildcard tests/gpu/*.yaml tests/mutants/cuda/*.yaml tests/mutants/cuda/*.sh \
+                tests/mutants/cuda/*.def)
+BUNDLE_PLUGINS := $(if $(NVCC),$(B)/gpu/cuda_mutants.so)
+
+bundle: $(BUNDLE)/.complete ## build/bundle: runs without installed packages; with CUDA (all GPUs) where nvcc is found
+$(BUNDLE)/.complete: $(BUNDLE_PROGRAMS) $(BUNDLE_PLUGINS) $(BUNDLE_TESTS) LICENSE \
+                     $(wildcard harness/suites/*.yaml harness/inputs/*.h5 plots/*.gp)
+	@rm -rf $(BUNDLE) && mkdir -p $(BUNDLE)/{bin,lib} $(BUNDLE)/share/kvgauge/{suites,inputs,plots}
+	@cp $(BUNDLE_PROGRAMS) $(BUNDLE)/bin/ && strip -g $(BUNDLE)/bin/*
+	@ldd $(BUNDLE_PROGRAMS) | awk '/=> \//{print $$3}' | sort -u | grep -vE '/($(GLIBC))' | \
+	  xargs -I{} cp -L {} $(BUNDLE)/lib/
+	@cp harness/suites/*.yaml $(BUNDLE)/share/kvgauge/suites/
+	@cp harness/inputs/*.h5 $(BUNDLE)/share/kvgauge/inputs/
+	@cp plots/*.gp $(BUNDLE)/share/kvgauge/plots/
+	@$(if $(NVCC),cp --parents $(BUNDLE_TESTS) $(BUNDLE)/ && cp $(BUNDLE_PLUGINS) $(BUNDLE)/tests/gpu/ && \
+	  ln -s tests/gpu/run.sh $(BUNDLE)/test-gpu)
+	@cp LICENSE $(BUNDLE)/ && touch $@
+	@tar -C $(B) -czf $(BUNDLE).tar.gz bundle
+	@echo '  $(if $(NVCC),CUDA  for $(CUDA_ALL_SAYS),CUDA  none: no nvcc found)'
+	@du -shL $(BUNDLE) $(BUNDLE).tar.gz | sed 's/^/  /'
+$(B)/bundled/kvgauge: $(OBJ) $(BUNDLE_CUDA)
+	@mkdir -p $(@D)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(COMMON) $(LDFLAGS) -rdynamic -Wl,--disable-new-dtags -Wl,-rpath,'$$ORIGIN/../lib' \
-	  -o $@ $(OBJ) $(LDLIBS_ALL)
-	@ldd $@ | awk '/=> \//{print $$3}' | grep -vE '$(GLIBC)' | xargs -I{} cp -L {} $(B)/bundle/lib/
-	@cp harness/suites/*.yaml $(B)/bundle/share/kvgauge/suites/
-	@cp harness/inputs/*.h5 $(B)/bundle/share/kvgauge/inputs/
-	@cp plots/*.gp $(B)/bundle/share/kvgauge/plots/
-	@cp LICENSE $(B)/bundle/
+	$(Q)$(CC) $(COMMON) $(LDFLAGS) -rdynamic $(BUNDLE_LINK) -o $@ $^ $(LDLIBS_ALL) $(if $(NVCC),$(CUDA_LIBS))
+$(B)/gpu/cuda_mutants.so: tests/mutants/cuda/attention.cu $(wildcard tests/mutants/cuda/*.def) kernels/kernel.h
+	$(need_nvcc)
+	@mkdir -p $(@D)
+	$(call say,NVCC,$<)
+	$(Q)$(NVCC) $(GENCODE_all) -O3 -lineinfo -std=c++17 -Xcompiler -fPIC -shared -o $@ $<
+
+test-bundle: bundle ## the bundle alone, moved elsewhere, without the machine's libraries
+	@tests/bundle.sh $(BUNDLE)
+test-gpu: bundle ## every kernel on this machine's GPU (Hopper); build/bundle/test-gpu does it without make
+	@$(BUNDLE)/test-gpu $(ARGS)
 
 uninstall: ## remove what install put there
 	rm -rf $(DESTDIR)$(PREFIX)/bin/kvgauge $(DESTDIR)$(PREFIX)/include/kvgauge $(DESTDIR)$(PREFIX)/share/kvgauge \
