@@ -192,13 +192,13 @@ $(B)/obj/harness/cuda/%.o $(B)/obj/tests/gpu/%.o: CFLAGS += -isystem $(CUDA_HOME
 
 # Programs that run on a GPU; tests/gpu/run.sh runs them. build/gpu/NAME is linked from tests/gpu/NAME.cu or .c, the
 # kernels, and what GPU_NEEDS_NAME says. They find their libraries as the bundle's kvgauge does.
-GPU_PROGRAMS := decode_bench tensor_core_check $(if $(wildcard tests/gpu/device_check.*),device_check)
+GPU_PROGRAMS := decode_bench tensor_core_check device_check
 GPU_FOR_decode_bench := sm_90a
 GPU_FOR_tensor_core_check := sm_90a
 GPU_NEEDS_decode_bench := $(CUDA_HOPPER:%.cu=$(B)/cuda/sm_90a/%.o) \
   $(patsubst %.cu,$(B)/cuda/sm_90a/%.o,$(filter kernels/cuda/%,$(CUDA_PLAIN))) $(B)/obj/kernels/cuda/plan.o
 GPU_NEEDS_tensor_core_check := $(patsubst %,$(B)/obj/reference/%.o,tensor_core tensor_core_tile formats)
-GPU_NEEDS_device_check := $(call cuda_objects,all) $(LIB_OBJ)
+GPU_NEEDS_device_check := $(patsubst %.c,$(B)/obj/%.o,$(wildcard tests/gpu/device_check_*.c)) $(call cuda_objects,all) $(LIB_OBJ)
 BUNDLE_LINK := -Wl,--disable-new-dtags -Wl,-rpath,'$$ORIGIN/../lib'
 define gpu_program
 $(B)/gpu/$(1): $(if $(wildcard tests/gpu/$(1).cu),$(B)/cuda/$(or $(GPU_FOR_$(1)),all),$(B)/obj)/tests/gpu/$(1).o $(GPU_NEEDS_$(1))

@@ -87,12 +87,19 @@ __device__ inline int first_byte(unsigned long long a, unsigned long long b)
     return (__ffsll((long long)(a ^ b)) - 1) / 8;
 }
 
+/* Most bytes behind the first difference need no atomic: what was found already is looked at before. */
+__device__ inline void lower(unsigned long long *first, int64_t at)
+{
+    if ((unsigned long long)at < *(volatile unsigned long long *)first)
+        atomicMin(first, (unsigned long long)at);
+}
+
 __device__ inline void compare(ulonglong2 a, ulonglong2 b, int64_t at, unsigned long long *first)
 {
     if (a.x != b.x)
-        atomicMin(first, (unsigned long long)(at + first_byte(a.x, b.x)));
+        lower(first, at + first_byte(a.x, b.x));
     else if (a.y != b.y)
-        atomicMin(first, (unsigned long long)(at + 8 + first_byte(a.y, b.y)));
+        lower(first, at + 8 + first_byte(a.y, b.y));
 }
 
 template <bool ALIGNED>
