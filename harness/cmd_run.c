@@ -322,9 +322,10 @@ static void say_failures(const struct kvg_results *results, const struct kvg_run
                 (long long)results->count, results->rows[0].reason, file ? file : "FILE");
     else if (failed > 0)
         fprintf(stderr,
-                "kvgauge: %lld of %lld rows did not pass, the first %s: %s; `kvgauge show %s` tells more\n",
+                "kvgauge: %lld of %lld rows did not pass, the first %s%s%s: %s; `kvgauge show %s` tells more\n",
                 (long long)failed, (long long)ran, kvg_status_name((enum kvg_status)first->status),
-                first->reason, file ? file : "FILE");
+                first->suspected[0] ? ", suspected: " : "", first->suspected, first->reason,
+                file ? file : "FILE");
     free(file);
 }
 

@@ -52,6 +52,7 @@ int kvg_verdict_of_call(struct kvg_execution *x, const char *what, int code)
     static const char *const names[] = {"KVG_OK", "KVG_EINVAL", "KVG_EUNSUPPORTED", "KVG_ENOMEM",
                                         "KVG_EDEVICE"};
     const char *name = code <= 0 && code >= -4 ? names[-code] : "no KVG_E* code";
+    kvg_suspect(x, KVG_FAULT_REFUSED, "supports() takes the case, %s() does not", what);
     if (code == KVG_ENOMEM)
         return kvg_verdict(x, KVG_OUT_OF_MEMORY, "%s returned %s (%d)", what, name, code);
     return kvg_verdict(x, KVG_INCORRECT, "%s returned %s (%d), although the kernel says it supports the case",
@@ -70,6 +71,7 @@ int kvg_check_memory(struct kvg_execution *x)
     if (kvg_guard_check(x->guards, &error) == 0 && kvg_prepared_check(&x->prepared, &error) == 0)
         return 0;
     x->session->tainted = 1; /* what else it wrote to nobody knows */
+    kvg_suspect(x, KVG_FAULT_MEMORY, "bytes changed that a kernel must leave alone");
     return kvg_verdict(x, KVG_INCORRECT, "%s", error.text);
 }
 

@@ -6,6 +6,7 @@
 #define KVG_HARNESS_EXECUTE_H
 
 #include "../kernels/kernel.h"
+#include "diagnose.h"
 #include "guard.h"
 #include "measure.h"
 #include "prepare.h"
@@ -13,7 +14,7 @@
 #include "verify.h"
 
 /* Kernels, phases, paths and dtypes that were already seen to follow changed inputs. */
-enum { KVG_FOLLOWERS = 256, KVG_FOLLOWED_ENOUGH = 2 };
+enum { KVG_FOLLOWERS = 256, KVG_FOLLOWED_ENOUGH = 2, KVG_RIGHT_OUTPUTS = 512 };
 struct kvg_follower {
     const struct kvg_kernel *kernel;
     enum kvg_phase phase;
@@ -26,6 +27,12 @@ struct kvg_session {
     struct kvg_meter *meter;
     int tainted;
     struct kvg_follower followers[KVG_FOLLOWERS];
+    /* what a stale answer is known by: the first scales, and hashes of outputs that were right */
+    struct kvg_past_scales past;
+    uint64_t right_outputs[KVG_RIGHT_OUTPUTS];
+    int64_t right_count;
+    void (*tell)(void *context, int run); /* NULL, or kvg_session_announce's */
+    void *tell_context;
 };
 
 /* One case under way. */
@@ -40,7 +47,8 @@ struct kvg_execution {
     struct kvg_guard_list *guards; /* outputs and workspace */
     void *workspace;
     int64_t workspace_bytes;
-    int timed; /* the case asks for times */
+    int timed;           /* the case asks for times */
+    int clear_workspace; /* kvg_call_attention fills the workspace with zeros instead of poison */
 };
 
 /* The verdict so far, with its reason (copied). Always returns -1, so that a caller can return it. */
@@ -67,6 +75,25 @@ int kvg_wants_renewal(struct kvg_execution *x);
 int kvg_wants_again(struct kvg_execution *x);
 /* NaN in every format that a kernel may write: all bits set. */
 void kvg_poison(void *data, int64_t bytes);
+
+/* ---- execute_failure.c: what a row says of a failure beside its reason ---- */
+
+/* The kind of fault and what speaks for it, in the row; the last call wins. */
+void kvg_suspect(struct kvg_execution *x, enum kvg_fault_class suspected, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* An output that did not hold (host copies; lse NULL where none was asked for): evidence and suspicion. A
+ * kernel on the CPU is called again, with `args`. The verdict stays what it is. */
+void kvg_explain_attention(struct kvg_execution *x, const struct kvg_attention_args *args,
+                           const struct kvg_expectation *e, const uint16_t *out, const float *lse,
+                           enum kvg_run_kind run);
+/* An output that held: it will be known again. */
+void kvg_remember_output(struct kvg_execution *x, uint64_t hash);
+/* The next run is of this kind: should it end the process, that says something. */
+void kvg_announce(const struct kvg_execution *x, enum kvg_run_kind run);
+/* Caches that a store left wrong, and a Q quantised wrong. */
+void kvg_explain_store(struct kvg_execution *x, const void *k_cache, const void *v_cache,
+                       enum kvg_run_kind run);
+void kvg_explain_quantize_q(struct kvg_execution *x, const uint8_t *q8);
 
 /* The three that execute a case once it is prepared. */
 void kvg_execute_attention(struct kvg_execution *x);

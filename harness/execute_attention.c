@@ -84,13 +84,18 @@ static int run_once(struct attention *a)
 }
 
 /* Fills the error columns and the status. 0 when the row may go on: passed, or mistrusted. */
-static int compare(struct attention *a)
+static int compare(struct attention *a, enum kvg_run_kind run)
 {
     struct kvg_execution *x = a->x;
     struct kvg_error error;
     if (kvg_compare_attention(a->expectation, a->out, a->lse, x->row, &error))
         return kvg_verdict_of_error(x, &error);
-    return x->row->status == KVG_PASSED || x->row->status == KVG_MISTRUSTED ? 0 : -1;
+    if (x->row->status == KVG_PASSED || x->row->status == KVG_MISTRUSTED) {
+        kvg_remember_output(x, kvg_hash_bytes(a->out, a->out_bytes));
+        return 0;
+    }
+    kvg_explain_attention(x, &a->args, a->expectation, a->out, a->lse, run);
+    return -1;
 }
 
 /* The same inputs a second time: the same bits, or at least right again where the kernel declares no more. */
@@ -102,14 +107,14 @@ static int run_twice(struct attention *a)
     a->out_hash = kvg_hash_bytes(a->out, a->out_bytes);
     a->lse_hash = kvg_hash_bytes(a->lse, a->lse_bytes);
     if (!a->arithmetic.deterministic)
-        return compare(a);
-    if (a->out_hash != out_hash || a->lse_hash != lse_hash)
-        return kvg_verdict(
-            a->x, KVG_INCORRECT,
-            "two runs on the same inputs differ in %s, although the kernel declares that it is "
-            "deterministic",
-            a->out_hash != out_hash ? "out" : "lse");
-    return 0;
+        return compare(a, KVG_RUN_SECOND);
+    if (a->out_hash == out_hash && a->lse_hash == lse_hash)
+        return 0;
+    kvg_suspect(a->x, KVG_FAULT_RACE, "the same call on the same inputs gives other bits");
+    return kvg_verdict(a->x, KVG_INCORRECT,
+                       "two runs on the same inputs differ in %s, although the kernel declares that it is "
+                       "deterministic",
+                       a->out_hash != out_hash ? "out" : "lse");
 }
 
 /* ---- timing ---- */
@@ -179,9 +184,11 @@ static int time_calls(struct attention *a)
     if (kvg_time(x, &m))
         return -1;
     /* The last output, whole: the rounding of a kernel that is not deterministic has no hash. */
-    if (a->arithmetic.deterministic && same_output(a))
+    if (a->arithmetic.deterministic && same_output(a)) {
+        kvg_suspect(x, KVG_FAULT_RACE, "right before, other bits while it was timed");
         return kvg_verdict(x, KVG_INCORRECT, KVG_TIMED_OUTPUT_DIFFERS);
-    if (!a->arithmetic.deterministic && compare(a))
+    }
+    if (!a->arithmetic.deterministic && compare(a, KVG_RUN_TIMED))
         return -1;
     return kvg_check_memory(x);
 }
@@ -207,8 +214,10 @@ static int run_renewed(struct attention *a, int again)
     if (!failed) {
         if (kvg_compare_attention(expectation, a->out, a->lse, &other, &error))
             failed = kvg_verdict_of_error(x, &error);
-        else if (other.status == KVG_INCORRECT)
+        else if (other.status == KVG_INCORRECT) {
             failed = kvg_verdict(x, KVG_INCORRECT, "after its inputs changed in place: %s", other.reason);
+            kvg_explain_attention(x, &a->args, expectation, a->out, a->lse, KVG_RUN_RENEWED);
+        }
         kvg_row_free(&other);
     }
     if (!failed && again)
@@ -236,7 +245,7 @@ static void verify_and_time(struct attention *a)
         kvg_verdict_of_error(x, &error);
         return;
     }
-    if (run_once(a) || compare(a) || run_twice(a))
+    if (run_once(a) || compare(a, KVG_RUN_FIRST) || run_twice(a))
         return;
     if (x->timed && x->row->status == KVG_PASSED && time_calls(a))
         return;

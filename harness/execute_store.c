@@ -73,12 +73,15 @@ static int run_once(struct store *s)
     return kvg_check_memory(x);
 }
 
-static int compare(struct store *s, struct kvg_row *row)
+static int compare(struct store *s, struct kvg_row *row, enum kvg_run_kind run)
 {
     struct kvg_error error;
     if (kvg_compare_store(&s->x->prepared, s->k_cache, s->v_cache, row, &error))
         return kvg_verdict_of_error(s->x, &error);
-    return row->status == KVG_PASSED ? 0 : -1;
+    if (row->status == KVG_PASSED)
+        return 0;
+    kvg_explain_store(s->x, s->k_cache, s->v_cache, run);
+    return -1;
 }
 
 static int timed_call(void *context)
@@ -111,7 +114,7 @@ static int time_calls(struct store *s)
     poison_caches(s);
     if (kvg_time(x, &m))
         return -1;
-    return compare(s, x->row) ? -1 : kvg_check_memory(x);
+    return compare(s, x->row, KVG_RUN_TIMED) ? -1 : kvg_check_memory(x);
 }
 
 static int run_renewed(struct store *s)
@@ -125,7 +128,7 @@ static int run_renewed(struct store *s)
         return -1;
     if (kvg_row_init(&other))
         return kvg_verdict(x, KVG_OUT_OF_MEMORY, "no memory for a row");
-    int failed = compare(s, &other);
+    int failed = compare(s, &other, KVG_RUN_RENEWED);
     if (failed && other.status != KVG_PASSED)
         kvg_verdict(x, KVG_INCORRECT, "after its inputs changed in place: %s", other.reason);
     kvg_row_free(&other);
@@ -137,9 +140,10 @@ static int run_twice(struct store *s)
     uint64_t k = kvg_hash_bytes(s->k_cache, s->cache_bytes), v = kvg_hash_bytes(s->v_cache, s->cache_bytes);
     if (run_once(s))
         return -1;
-    if (kvg_hash_bytes(s->k_cache, s->cache_bytes) != k || kvg_hash_bytes(s->v_cache, s->cache_bytes) != v)
-        return kvg_verdict(s->x, KVG_INCORRECT, "two runs on the same inputs store different bits");
-    return 0;
+    if (kvg_hash_bytes(s->k_cache, s->cache_bytes) == k && kvg_hash_bytes(s->v_cache, s->cache_bytes) == v)
+        return 0;
+    kvg_explain_store(s->x, s->k_cache, s->v_cache, KVG_RUN_REPEAT);
+    return kvg_verdict(s->x, KVG_INCORRECT, "two runs on the same inputs store different bits");
 }
 
 /* A race shows rarely. */
@@ -173,13 +177,17 @@ static int run_far(struct store *s)
         kvg_poison_cache(p->problem.kv_dtype, far.filled[0], p->cache_elements);
         kvg_poison_cache(p->problem.kv_dtype, far.filled[1], p->cache_elements);
         kvg_poison(s->x->workspace, s->x->workspace_bytes);
+        kvg_announce(s->x, KVG_RUN_FAR);
         int code = s->x->kernel->store(&s->args);
+        kvg_announce(s->x, KVG_RUN_FIRST);
         failed = code ? kvg_verdict_of_call(s->x, "store", code) : kvg_check_memory(s->x);
     }
     if (!failed && (memcmp(far.filled[0], p->k_cache, (size_t)far.bytes) != 0 ||
-                    memcmp(far.filled[1], p->v_cache, (size_t)far.bytes) != 0))
+                    memcmp(far.filled[1], p->v_cache, (size_t)far.bytes) != 0)) {
+        kvg_explain_store(s->x, far.filled[0], far.filled[1], KVG_RUN_FAR);
         failed = kvg_verdict(s->x, KVG_INCORRECT,
                              "in pages far into the cache (beyond 2^32 elements): store: codes differ");
+    }
     s->args = near;
     free(slots);
     kvg_far_cache_free(&far);
@@ -207,7 +215,7 @@ static int run_special(struct store *s)
         }
     if (kvg_row_init(&other))
         return kvg_verdict(x, KVG_OUT_OF_MEMORY, "no memory for a row");
-    int failed = compare(s, &other);
+    int failed = compare(s, &other, KVG_RUN_SPECIAL);
     if (failed && other.status != KVG_PASSED)
         kvg_verdict(x, KVG_INCORRECT, "with special values (NaN, infinities, zeros of both signs, ties): %s",
                     other.reason);
@@ -231,7 +239,7 @@ void kvg_execute_store(struct kvg_execution *x)
             kvg_verdict(x, KVG_SKIPPED, "profiled: run once, neither verified nor timed");
         return;
     }
-    if (run_once(&s) || compare(&s, x->row) || run_twice(&s))
+    if (run_once(&s) || compare(&s, x->row, KVG_RUN_FIRST) || run_twice(&s))
         return;
     if (x->timed && time_calls(&s))
         return;
@@ -320,12 +328,13 @@ static int quantize_ties(struct kvg_execution *x, const struct quantize *q)
         i++;
     if (code)
         kvg_verdict_of_call(x, "quantize_q", code);
-    else if (i < n)
+    else if (i < n) {
+        kvg_suspect(x, KVG_FAULT_ENCODING, "Q is not multiplied by the reciprocal of its scale: ties differ");
         kvg_verdict(x, KVG_INCORRECT,
                     "quantize_q of %s: quantize_q: element %lld of a Q whose quotients tie: got code 0x%02x, "
                     "expected 0x%02x (the product with the reciprocal, not the quotient)",
                     q->kernel->name, (long long)i, got[i], wanted[i]);
-    else
+    } else
         failed = 0;
 done:
     free(source);
@@ -369,9 +378,10 @@ void kvg_quantize_q(struct kvg_execution *x)
         return;
     if (kvg_compare_quantize_q(p, q8, &other, &error))
         kvg_verdict_of_error(x, &error);
-    else if (other.status != KVG_PASSED)
+    else if (other.status != KVG_PASSED) {
         kvg_verdict(x, (enum kvg_status)other.status, "quantize_q of %s: %s", q.kernel->name, other.reason);
-    else if (!quantize_ties(x, &q) && x->timed)
+        kvg_explain_quantize_q(x, q8);
+    } else if (!quantize_ties(x, &q) && x->timed)
         x->row->time_quantize_q = kvg_time_apart(x, timed_quantize, &q);
     kvg_row_free(&other);
 }

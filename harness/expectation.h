@@ -24,6 +24,19 @@ struct kvg_expectation {
     struct kvg_bound_tail element_tail, lse_tail, group_tail;
 };
 
+/* One named check of a comparison: how many failed, and the worst of them. */
+struct kvg_check {
+    const char *name;
+    int64_t failures, of;
+    struct kvg_ref_row row;
+    int64_t dim;                           /* -1: the check has no dimension */
+    double got, reference, allowed, ratio; /* ratio: error over allowed error */
+};
+enum { KVG_CHECKS = 7 };
+/* The checks of kvg_compare_attention once more, for a row that failed. */
+void kvg_compare_checks(const struct kvg_expectation *e, const uint16_t *out, const float *lse,
+                        struct kvg_check checks[KVG_CHECKS]);
+
 /* 1 when both rows belong to one (sequence, query head). */
 int kvg_same_group(const struct kvg_ref_row *a, const struct kvg_ref_row *b);
 

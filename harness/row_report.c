@@ -9,6 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../results/failure.h"
+#include "../results/table.h"
+
 /* 0.00123 s -> "1.23 ms". */
 static void with_prefix(double x, const char *unit, char *text, size_t size)
 {
@@ -65,7 +68,8 @@ static void value_text(const struct kvg_row *row, const struct kvg_column *colum
 /* On top of the report. */
 static int is_told_already(const char *name)
 {
-    static const char *const told[] = {"status", "reason", "case_string", "attempt"};
+    static const char *const told[] = {"status",    "reason",    "case_string", "attempt",
+                                       "suspected", "suspicion", "evidence"};
     for (size_t i = 0; i < sizeof told / sizeof told[0]; i++)
         if (strcmp(name, told[i]) == 0)
             return 1;
@@ -75,8 +79,14 @@ static int is_told_already(const char *name)
 void kvg_row_report(FILE *out, const struct kvg_row *row)
 {
     char text[2048];
+    const struct kvg_failure_style style = {.colour = kvg_wants_colour(out, -1),
+                                            .unicode = kvg_failure_unicode()};
     fprintf(out, "%s%s%s\n%s\n\n", kvg_status_name((enum kvg_status)row->status), row->reason[0] ? ": " : "",
             row->reason, row->case_string);
+    if (row->evidence[0] || row->suspicion[0]) {
+        kvg_failure_print(out, row, &style);
+        fputc('\n', out);
+    }
     for (int64_t i = 0; i < kvg_columns_count; i++) {
         const struct kvg_column *column = &kvg_columns[i];
         value_text(row, column, text, sizeof text);

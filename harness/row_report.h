@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include "../results/row.h"
 
-/* The verdict and then every column that holds something, with a prefix of its unit where that reads better
+/* The verdict, for a row that failed the block of failure.h, and then every column that holds something, with
+ * a prefix of its unit where that reads better
  * ("1.234 ms"), and what it means, in the order of columns.def. */
 void kvg_row_report(FILE *out, const struct kvg_row *row);
 

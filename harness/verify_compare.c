@@ -324,3 +324,28 @@ int kvg_compare_attention(const struct kvg_expectation *e, const uint16_t *out, 
         return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory for the reason of a row");
     return 0;
 }
+
+/* ---------------------------------------------------------------- for a row that failed */
+
+void kvg_compare_checks(const struct kvg_expectation *e, const uint16_t *out, const float *lse,
+                        struct kvg_check checks[KVG_CHECKS])
+{
+    struct comparison c = {.e = e, .out = out, .lse = lse};
+    const struct check *const found[KVG_CHECKS] = {&c.nonfinite, &c.empty, &c.lse_check, &c.bound,
+                                                   &c.probable,  &c.gain,  &c.offset};
+    static const char *const names[KVG_CHECKS] = {"nonfinite", "empty", "lse",   "bound",
+                                                  "probable",  "gain",  "offset"};
+    c.gain_min = c.gain_max = c.gain_limit = NAN;
+    scan_all(&c);
+    compare_sample(&c);
+    for (int i = 0; i < KVG_CHECKS; i++)
+        checks[i] = (struct kvg_check){.name = names[i],
+                                       .failures = found[i]->failures,
+                                       .of = found[i]->of,
+                                       .row = found[i]->row,
+                                       .dim = found[i]->dim,
+                                       .got = found[i]->got,
+                                       .reference = found[i]->reference,
+                                       .allowed = found[i]->allowed,
+                                       .ratio = found[i]->ratio};
+}

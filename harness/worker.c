@@ -23,6 +23,7 @@
 #include <unistd.h>
 #include <fcntl.h>
 
+#include "diagnose.h"
 #include "measure.h"
 #include "run.h"
 
@@ -40,6 +41,7 @@ struct kvg_worker {
     char said[STDERR_KEPT + 1]; /* the end of what the worker wrote to stdout and stderr */
     size_t said_used;
     char *report;
+    int run; /* the last that was announced */
 };
 
 /* ---- one process ---- */
@@ -252,6 +254,8 @@ static int take_answer(struct kvg_worker *w, char **row_json, enum answer *answe
             free(w->report);
             w->report = strdup(line + 1);
         }
+        if (line[0] == 'S')
+            w->run = (int)strtol(line + 1, NULL, 10);
         free(line);
     }
     return 0;
@@ -314,6 +318,12 @@ static void describe_end(const struct kvg_worker *w, const struct ending *ending
 {
     char words[256], reason[512];
     last_words(w, words, sizeof words);
+    if (w->run == KVG_RUN_FAR) {
+        kvg_row_set_string(&row->suspected, kvg_fault_class_name(KVG_FAULT_NARROW_OFFSET));
+        kvg_row_set_string(&row->suspicion,
+                           "right in low pages; it ended where page number times stride needs "
+                           "more than 32 bits");
+    }
     row->status = KVG_CRASHED;
     if (WIFSIGNALED(ending->status) && WTERMSIG(ending->status) == SIGKILL) {
         row->status = KVG_OUT_OF_MEMORY;
@@ -385,6 +395,7 @@ int kvg_worker_run(struct kvg_worker *w, const struct kvg_case *c, struct kvg_ro
     if (!w->pid && start_process(w, error))
         return -1;
     w->said_used = 0;
+    w->run = KVG_RUN_FIRST;
     kvg_utc_now(started);
     kvg_case_format(c, text);
     send_line(w, text); /* if it fails the worker is gone, and the answer says so */

@@ -4,6 +4,7 @@
  *
  *   parent -> worker   {options}\n  CASE STRING\n  CASE STRING\n ...  (end of file: finish)
  *   worker -> parent   B{Google Benchmark's JSON}\n  (where something was timed, and --benchmark_out given)
+ *                      S{number}\n: a run of this kind begins (enum kvg_run_kind)
  *                      R{row}\n, or T{row}\n when this process must not run another case
  */
 #include <jansson.h>
@@ -64,6 +65,12 @@ static int wants_report(const struct kvg_run_options *options)
     return 0;
 }
 
+static void announce(void *parent, int run)
+{
+    fprintf(parent, "S%d\n", run);
+    fflush(parent);
+}
+
 static void run_case(struct kvg_session *session, const struct kvg_run_options *options, const char *text,
                      FILE *parent)
 {
@@ -102,6 +109,8 @@ static int serve(FILE *from, FILE *to)
         return KVG_EXIT_TROUBLE;
     }
     struct kvg_session *session = load_plugins(&options) ? NULL : kvg_session_new();
+    if (session)
+        kvg_session_announce(session, announce, to);
     while (session && !kvg_session_tainted(session) && getline(&line, &size, from) > 0) {
         line[strcspn(line, "\n")] = '\0';
         run_case(session, &options, line, to);

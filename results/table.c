@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "failure.h"
 #include "table_parts.h"
 
 #define WIDTH 100
@@ -205,15 +206,27 @@ static int key_of_problem(const struct kvg_row *row, char *text, size_t size)
     return 1;
 }
 
-static void print_problem(struct kvg_table *t, const struct kvg_row *row, int64_t alike)
+/* At most so many blocks in a table without --all; the others are two lines each. */
+enum { BLOCKS = 12 };
+
+static void print_problem(struct kvg_table *t, const struct kvg_row *row, int64_t alike, int64_t number)
 {
-    char id[KVG_CELL], many[48] = "";
+    const struct kvg_failure_style style = {.colour = t->colour, .unicode = kvg_failure_unicode()};
+    char id[KVG_CELL], many[48] = "", broke[128];
+    const int block = t->all || number < BLOCKS;
     if (alike > 1)
         snprintf(many, sizeof(many), " (%lld rows alike)", (long long)alike);
+    const char *reason = row->reason[0] ? row->reason : "no reason given";
+    if (block && row->status == KVG_INCORRECT && kvg_failure_checks(row, broke, sizeof broke))
+        reason = broke; /* the block has the numbers */
     kvg_table_say(t, "%s %s%s: %s", kvg_cell_case(row, id), kvg_status_name((enum kvg_status)row->status),
-                  many, row->reason[0] ? row->reason : "no reason given");
+                  many, reason);
     /* not broken: it is there to be copied */
     fprintf(t->out, "    %s\n", row->repro[0] ? row->repro : row->case_string);
+    if (block)
+        kvg_failure_print(t->out, row, &style);
+    else if (row->suspected[0])
+        kvg_table_say(t, "  suspect: %s", row->suspected);
 }
 
 int kvg_table_problems(struct kvg_table *t)
@@ -223,10 +236,10 @@ int kvg_table_problems(struct kvg_table *t)
         return -1;
     if (picks.count > 0)
         kvg_table_heading(t, "Rows that did not pass, each with the command that repeats it");
-    for (int64_t begin = 0, end; begin < picks.count; begin = end) {
+    for (int64_t begin = 0, end, number = 0; begin < picks.count; begin = end, number++) {
         int together = picks.picks[begin].key[0] == '1' && !t->all;
         end = together ? kvg_group_end(&picks, begin, 0) : begin + 1;
-        print_problem(t, picks.picks[begin].row, end - begin);
+        print_problem(t, picks.picks[begin].row, end - begin, number);
     }
     kvg_picks_free(&picks);
     return 0;
@@ -288,7 +301,7 @@ static int latest_attempts(const struct kvg_results *results, struct kvg_results
     return 0;
 }
 
-static int wants_colour(FILE *out, int asked)
+int kvg_wants_colour(FILE *out, int asked)
 {
     const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
     if (asked >= 0)
@@ -305,7 +318,7 @@ int kvg_table_print(FILE *out, const struct kvg_results *results, const struct k
                           .results = &view,
                           .path = options->path ? options->path : "FILE",
                           .all = options->all,
-                          .colour = wants_colour(out, options->colour)};
+                          .colour = kvg_wants_colour(out, options->colour)};
     print_verdict(&t, results->count - view.count);
     print_origin(&t);
     int failed = kvg_table_real_quality(&t) || kvg_table_synthetic_quality(&t) || kvg_table_speed(&t) ||

@@ -19,6 +19,9 @@ struct kvg_table_options {
     int colour;       /* 1 yes, 0 no, -1 if `out` is a terminal, TERM is not dumb and NO_COLOR is not set */
 };
 
+/* `colour` of the options, settled. */
+int kvg_wants_colour(FILE *out, int asked);
+
 /* 0, or -1 when `out` takes no more or memory ran out. */
 int kvg_table_print(FILE *out, const struct kvg_results *results, const struct kvg_table_options *options);
 

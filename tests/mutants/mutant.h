@@ -21,7 +21,7 @@ enum mutant_where {
 };
 
 enum mutant_fault {
-#define MUTANT(name, where, fault_class, checks, shows, words) FAULT_##name,
+#define MUTANT(name, where, fault_class, diagnosis, checks, shows, words) FAULT_##name,
 #include "faults.def"
 #undef MUTANT
     FAULT_COUNT

@@ -20,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../../harness/diagnose.h"
 #include "../../harness/plan.h"
 #include "../../harness/run.h"
 #include "../../kernels/registry.h"
@@ -31,11 +32,11 @@
 struct fault {
     const char *name;
     int where;
-    const char *fault_class, *checks, *shows, *words;
+    const char *fault_class, *diagnosis, *checks, *shows, *words;
 };
 static const struct fault faults[] = {
-#define MUTANT(name, where, fault_class, checks, shows, words)                                               \
-    {#name, where, fault_class, checks, shows, words},
+#define MUTANT(name, where, fault_class, diagnosis, checks, shows, words)                                    \
+    {#name, where, fault_class, diagnosis, checks, shows, words},
 #include "faults.def"
 #undef MUTANT
 };
@@ -117,7 +118,8 @@ struct item {
 struct verdict {
     int32_t index, status;
     uint32_t checks, broken; /* bits of checks[] and of enum rule */
-    char reason[496];
+    int32_t suspected, far;  /* enum kvg_fault_class; 1: no verdict, only word that a far run begins */
+    char reason[496], suspicion[240];
 };
 
 struct buffers {
@@ -215,6 +217,22 @@ static unsigned break_rules_by_store(const struct kvg_kernel *kernel, struct ite
     return broken;
 }
 
+static int class_by_name(const char *name)
+{
+    for (int i = 0; i < KVG_FAULT_CLASSES; i++)
+        if (strcmp(name, kvg_fault_class_name((enum kvg_fault_class)i)) == 0)
+            return i;
+    return KVG_FAULT_UNKNOWN;
+}
+
+/* Where a process ends without a word this is the last thing it said. */
+static void say_far(void *context, int run)
+{
+    const struct verdict v = {.far = run == KVG_RUN_FAR};
+    if (v.far && write(*(const int *)context, &v, sizeof v) != (ssize_t)sizeof v)
+        _exit(1);
+}
+
 static void run_mutant(int fault, struct item *items, int64_t count, int to)
 {
     struct kvg_run_options options;
@@ -233,8 +251,11 @@ static void run_mutant(int fault, struct item *items, int64_t count, int to)
         memcpy(c.kernel, name, sizeof name);
         if (kvg_row_init(&row))
             break;
+        kvg_session_announce(session, say_far, &to);
         kvg_execute_in(session, &c, &options, &row, NULL);
         v.status = (int32_t)row.status;
+        v.suspected = class_by_name(row.suspected);
+        snprintf(v.suspicion, sizeof v.suspicion, "%s", row.suspicion);
         v.checks = row.status == KVG_INCORRECT ? checks_in(row.reason) : 0;
         snprintf(v.reason, sizeof v.reason, "%s", row.reason);
         kvg_row_free(&row);
@@ -256,6 +277,8 @@ struct result {
     int64_t cases, caught, odd; /* run; incorrect; neither passed nor incorrect */
     unsigned checks, intended;  /* all checks that broke; those meant to, on a case meant to show it */
     unsigned broken;            /* rules that reject an output whose right twin they accept */
+    int64_t suspected[KVG_FAULT_CLASSES]; /* rows that failed, by what is suspected */
+    int far;                              /* its last word was that a far run begins */
     double seconds;
     char reason[496];
 };
@@ -298,6 +321,9 @@ static void take_verdict(struct run *run, int fault, const struct verdict *v, co
 {
     struct result *r = &run->results[fault];
     char text[KVG_CASE_STRING_MAX];
+    r->far = v->far;
+    if (v->far)
+        return;
     kvg_case_format(&run->items[v->index].c, text);
     r->cases++;
     r->odd += v->status != KVG_PASSED && v->status != KVG_INCORRECT;
@@ -305,13 +331,15 @@ static void take_verdict(struct run *run, int fault, const struct verdict *v, co
         *right_broken(run, fault, v->index) = v->broken;
     r->broken |= v->broken & ~*right_broken(run, fault, v->index);
     if (run->verbose && v->status != KVG_PASSED)
-        printf("  %s: %s: %s\n", text, kvg_status_name((enum kvg_status)v->status), v->reason);
+        printf("  %s: %s: %s\n    %s: %s\n", text, kvg_status_name((enum kvg_status)v->status), v->reason,
+               kvg_fault_class_name((enum kvg_fault_class)v->suspected), v->suspicion);
     if (v->status != KVG_INCORRECT)
         return;
     const unsigned intended = v->checks & intended_checks(&faults[fault]);
     if (r->caught++ == 0 || (intended && !r->intended))
         snprintf(r->reason, sizeof r->reason, "%s", v->reason);
     r->checks |= v->checks;
+    r->suspected[v->suspected]++;
     if (regexec(shows, text, 0, NULL, 0) == 0)
         r->intended |= intended;
 }
@@ -334,6 +362,7 @@ static void finish(struct run *run, struct process *process, int status)
     r->seconds = seconds_since(&process->start);
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
         r->caught++;
+        r->suspected[r->far ? KVG_FAULT_NARROW_OFFSET : KVG_FAULT_UNKNOWN]++;
         r->checks |= 1u << CRASH;
         r->intended |= intended_checks(&faults[process->fault]) & 1u << CRASH;
         snprintf(r->reason, sizeof r->reason, "ended by signal %d",
@@ -408,6 +437,16 @@ static void list_checks(unsigned bits, unsigned intended, char *text, size_t siz
     }
 }
 
+/* What most of the rows that failed are suspected of. */
+static enum kvg_fault_class diagnosed(const struct result *r)
+{
+    int most = KVG_FAULT_UNKNOWN;
+    for (int i = 1; i < KVG_FAULT_CLASSES; i++)
+        if (r->suspected[i] > r->suspected[most])
+            most = i;
+    return (enum kvg_fault_class)most;
+}
+
 static void print_result(const struct run *run, int fault)
 {
     const struct result *r = &run->results[fault];
@@ -425,16 +464,23 @@ static void print_result(const struct run *run, int fault)
                         : is_right(fault)                  ? ""
                         : r->broken & 1u << (unsigned)rule ? "caught"
                                                            : "-");
-    printf(" %5.1f  %s\n", r->seconds, text);
+    const enum kvg_fault_class named = diagnosed(r);
+    char diagnosis[48] = "";
+    if (r->caught > 0)
+        snprintf(diagnosis, sizeof diagnosis, "%s%s", kvg_fault_class_name(named),
+                 (int)named == class_by_name(faults[fault].diagnosis) ? "" : " (wrong)");
+    printf(" %5.1f  %-26s %s\n", r->seconds, diagnosis, text);
 }
 
 static int print_matrix(const struct run *run, const char *chosen)
 {
     int64_t mutants = 0, caught = 0, intended = 0, alarms = 0, rule_caught[RULES] = {0}, attention = 0;
+    int64_t named = 0, rows = 0, rows_named = 0;
     printf("%-28s %-20s %-7s %-4s", "fault", "class", "cases", "");
     for (int rule = 0; rule < RULES; rule++)
         printf(" %-9s", rule_names[rule]);
-    printf(" %5s  %s\n", "s", "caught by (* = the check meant for it, on a case meant to show it)");
+    printf(" %5s  %-26s %s\n", "s", "diagnosis",
+           "caught by (* = the check meant for it, on a case meant to show it)");
     for (int f = 0; f < FAULTS; f++) {
         const struct result *r = &run->results[f];
         if (!chosen[f])
@@ -447,10 +493,23 @@ static int print_matrix(const struct run *run, const char *chosen)
         mutants++;
         caught += r->caught > 0;
         intended += r->intended != 0;
+        named += r->caught > 0 && (int)diagnosed(r) == class_by_name(faults[f].diagnosis);
+        rows += r->caught;
+        rows_named += r->suspected[class_by_name(faults[f].diagnosis)];
         attention += faults[f].where != WHERE_STORE;
         for (int rule = 0; rule < RULES && faults[f].where != WHERE_STORE; rule++)
             rule_caught[rule] += (r->broken >> rule) & 1u;
     }
+    for (int f = 0; f < FAULTS; f++) /* where rows were suspected of something else */
+        if (chosen[f] && !is_right(f) && run->results[f].caught > 0 &&
+            run->results[f].suspected[class_by_name(faults[f].diagnosis)] < run->results[f].caught) {
+            printf("%s: should be '%s', suspected:", faults[f].name, faults[f].diagnosis);
+            for (int i = 0; i < KVG_FAULT_CLASSES; i++)
+                if (run->results[f].suspected[i] > 0)
+                    printf(" '%s' %lld", i ? kvg_fault_class_name((enum kvg_fault_class)i) : "nothing",
+                           (long long)run->results[f].suspected[i]);
+            putchar('\n');
+        }
     for (int f = 0; f < FAULTS; f++)
         if (chosen[f] &&
             (is_right(f) ? run->results[f].caught + run->results[f].odd > 0 : run->results[f].intended == 0))
@@ -463,6 +522,11 @@ static int print_matrix(const struct run *run, const char *chosen)
     for (int rule = 0; rule < RULES; rule++)
         printf(" %s %lld%s", rule_names[rule], (long long)rule_caught[rule], rule + 1 < RULES ? "," : "\n");
     printf("%lld of %lld by the check meant for it\n", (long long)intended, (long long)mutants);
+    printf(
+        "%lld of %lld caught faults diagnosed right (%.0f %%), by what most of their rows are suspected of; "
+        "%lld of %lld rows\n",
+        (long long)named, (long long)caught, 100.0 * (double)named / (double)(caught ? caught : 1),
+        (long long)rows_named, (long long)rows);
     printf("%lld of %lld caught, %lld false alarms\n", (long long)caught, (long long)mutants,
            (long long)alarms);
     return caught == mutants && alarms == 0 ? 0 : KVG_EXIT_INCORRECT;

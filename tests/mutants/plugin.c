@@ -37,7 +37,7 @@ static void arithmetic(const struct mutant *m, const struct kvg_problem *p, stru
                                    .deterministic = 1};
 }
 
-#define MUTANT(id, part, fault_class, checks, shows, words)                                                  \
+#define MUTANT(id, part, fault_class, diagnosis, checks, shows, words)                                       \
     static const struct mutant mutant_##id = {FAULT_##id, part};                                             \
     static int supports_##id(const struct kvg_problem *p, char *why, size_t size)                            \
     {                                                                                                        \
@@ -78,7 +78,7 @@ static void arithmetic(const struct mutant *m, const struct kvg_problem *p, stru
 const struct kvg_kernel *const *kvg_plugin_kernels(int64_t *count);
 const struct kvg_kernel *const *kvg_plugin_kernels(int64_t *count)
 {
-#define MUTANT(id, part, fault_class, checks, shows, words) &kernel_##id,
+#define MUTANT(id, part, fault_class, diagnosis, checks, shows, words) &kernel_##id,
     static const struct kvg_kernel *const kernels[] = {
 #include "faults.def"
     };

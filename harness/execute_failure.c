@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * execute_failure.c: what a row says of its failure beside the reason: the suspected kind of fault, what
+ * speaks for it, and the evidence. Everything here runs after the verdict and never changes it.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "execute.h"
+
+enum { CALLS_AGAIN = 3 };
+
+void kvg_suspect(struct kvg_execution *x, enum kvg_fault_class suspected, const char *format, ...)
+{
+    char why[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(why, sizeof why, format, args);
+    va_end(args);
+    kvg_row_set_string(&x->row->suspected, kvg_fault_class_name(suspected));
+    kvg_row_set_string(&x->row->suspicion, why);
+}
+
+void kvg_session_announce(struct kvg_session *session, void (*tell)(void *context, int run), void *context)
+{
+    session->tell = tell;
+    session->tell_context = context;
+}
+
+void kvg_announce(const struct kvg_execution *x, enum kvg_run_kind run)
+{
+    if (x->session->tell)
+        x->session->tell(x->session->tell_context, (int)run);
+}
+
+static void put_evidence(struct kvg_execution *x, const struct kvg_evidence *evidence)
+{
+    char *text = kvg_evidence_to_text(evidence);
+    kvg_row_set_string(&x->row->evidence, text);
+    free(text);
+}
+
+/* ---------------------------------------------------------------- the past of the process */
+
+static void remember_scales(struct kvg_execution *x)
+{
+    struct kvg_past_scales *past = &x->session->past;
+    const struct kvg_prepared *p = &x->prepared;
+    const int64_t heads = p->problem.kv_heads;
+    if (past->known || heads > KVG_PAST_HEADS)
+        return;
+    past->known = 1;
+    past->kv_heads = heads;
+    past->stride = 1;
+    for (int64_t g = 0; g < heads; g++) {
+        past->q[g] = p->q8 ? p->q_scale[g * p->scale_stride] : 1.0f;
+        past->k[g] = p->k_scale[g * p->scale_stride];
+        past->v[g] = p->v_scale[g * p->scale_stride];
+    }
+}
+
+void kvg_remember_output(struct kvg_execution *x, uint64_t hash)
+{
+    struct kvg_session *s = x->session;
+    remember_scales(x);
+    s->right_outputs[s->right_count++ % KVG_RIGHT_OUTPUTS] = hash;
+}
+
+static int was_right_before(const struct kvg_execution *x, uint64_t hash)
+{
+    const struct kvg_session *s = x->session;
+    for (int64_t i = 0; i < s->right_count && i < KVG_RIGHT_OUTPUTS; i++)
+        if (s->right_outputs[i] == hash)
+            return 1;
+    return 0;
+}
+
+/* ---------------------------------------------------------------- the kernel once more */
+
+/* What a call that only serves the diagnosis must not change. */
+struct saved {
+    int64_t status;
+    char *reason, *suspected, *suspicion;
+    int tainted;
+};
+
+static int save(const struct kvg_execution *x, struct saved *s)
+{
+    *s = (struct saved){x->row->status, strdup(x->row->reason), strdup(x->row->suspected),
+                        strdup(x->row->suspicion), x->session->tainted};
+    return s->reason && s->suspected && s->suspicion ? 0 : -1;
+}
+
+static void restore(struct kvg_execution *x, struct saved *s)
+{
+    x->row->status = s->status;
+    if (s->reason && s->suspected && s->suspicion) {
+        kvg_row_set_string(&x->row->reason, s->reason);
+        kvg_row_set_string(&x->row->suspected, s->suspected);
+        kvg_row_set_string(&x->row->suspicion, s->suspicion);
+    }
+    free(s->reason);
+    free(s->suspected);
+    free(s->suspicion);
+}
+
+/* Other bits on the same inputs? Right on a workspace of zeros? */
+static void call_again(struct kvg_execution *x, const struct kvg_attention_args *args, struct kvg_failure *f,
+                       int64_t out_bytes)
+{
+    struct saved saved;
+    struct kvg_row other;
+    struct kvg_error error;
+    if (save(x, &saved) == 0) {
+        for (int i = 0; i < CALLS_AGAIN && !f->unstable && kvg_call_attention(x, args) == 0; i++)
+            f->unstable = memcmp(args->out, f->out, (size_t)out_bytes) != 0;
+        x->clear_workspace = 1;
+        if (!f->unstable && x->workspace_bytes > 0 && kvg_call_attention(x, args) == 0 &&
+            kvg_row_init(&other) == 0) {
+            f->workspace = kvg_compare_attention(f->expectation, args->out, args->lse, &other, &error) == 0 &&
+                           other.status == KVG_PASSED;
+            kvg_row_free(&other);
+        }
+        x->clear_workspace = 0;
+    }
+    restore(x, &saved);
+}
+
+void kvg_explain_attention(struct kvg_execution *x, const struct kvg_attention_args *args,
+                           const struct kvg_expectation *e, const uint16_t *out, const float *lse,
+                           enum kvg_run_kind run)
+{
+    const struct kvg_prepared *p = &x->prepared;
+    const int64_t rows = p->total_q * p->problem.q_heads;
+    const int64_t out_bytes = rows * p->problem.head_dim * (int64_t)sizeof *out;
+    uint16_t *out_copy = malloc((size_t)out_bytes + 1);
+    float *lse_copy = malloc((size_t)rows * sizeof *lse_copy + 1);
+    struct kvg_evidence *evidence = malloc(sizeof *evidence);
+    struct kvg_diagnosis diagnosis;
+    if (out_copy && lse_copy && evidence) {
+        memcpy(out_copy, out, (size_t)out_bytes); /* calls to come overwrite them */
+        if (lse)
+            memcpy(lse_copy, lse, (size_t)rows * sizeof *lse_copy);
+        struct kvg_failure f = {.expectation = e,
+                                .kernel = x->kernel,
+                                .out = out_copy,
+                                .lse = lse ? lse_copy : NULL,
+                                .run = run,
+                                .past = &x->session->past,
+                                .old_output = was_right_before(x, kvg_hash_bytes(out, out_bytes))};
+        remember_scales(x);
+        if (x->kernel->device == KVG_DEVICE_CPU && run != KVG_RUN_FAR && run != KVG_RUN_REPEAT)
+            call_again(x, args, &f, out_bytes);
+        kvg_evidence_attention(&f, evidence);
+        put_evidence(x, evidence);
+        kvg_diagnose_attention(&f, &diagnosis);
+        kvg_suspect(x, diagnosis.suspected, "%s", diagnosis.why);
+    }
+    free(out_copy);
+    free(lse_copy);
+    free(evidence);
+}
+
+/* ---------------------------------------------------------------- store */
+
+void kvg_explain_store(struct kvg_execution *x, const void *k_cache, const void *v_cache,
+                       enum kvg_run_kind run)
+{
+    struct kvg_evidence *evidence = malloc(sizeof *evidence);
+    struct kvg_diagnosis diagnosis;
+    if (evidence) {
+        kvg_evidence_store(&x->prepared, k_cache, v_cache, run, evidence);
+        put_evidence(x, evidence);
+    }
+    free(evidence);
+    kvg_diagnose_store(&x->prepared, k_cache, v_cache, run, &diagnosis);
+    kvg_suspect(x, diagnosis.suspected, "%s", diagnosis.why);
+}
+
+void kvg_explain_quantize_q(struct kvg_execution *x, const uint8_t *q8)
+{
+    struct kvg_diagnosis diagnosis;
+    kvg_diagnose_quantize_q(&x->prepared, q8, &diagnosis);
+    kvg_suspect(x, diagnosis.suspected, "%s", diagnosis.why);
+}

@@ -1,0 +1,648 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * suppose.c: attention for one row, key by key, with one thing changed. `is(id)` is true under that
+ * supposition alone.
+ */
+#include "suppose.h"
+
+#include <math.h>
+#include <string.h>
+
+#define LN2 0.69314718055994531
+#define LOG2E 1.4426950408889634
+
+enum suppose_needs {
+    NEEDS_V_SCALE = 1 << 0, /* V has a scale, and not 1 */
+    NEEDS_K_SCALE = 1 << 1,
+    NEEDS_Q_SCALE = 1 << 2,
+    NEEDS_HEAD_SCALES = 1 << 3, /* scales of several heads */
+    NEEDS_OTHER_DIM = 1 << 4,   /* head_dim is not 128 */
+    NEEDS_PAST = 1 << 5,        /* an earlier case had other scales */
+    NEEDS_E5M2 = 1 << 6,
+    NEEDS_E4M3 = 1 << 7,
+    NEEDS_FNUZ = 1 << 8,
+    NEEDS_FP8 = 1 << 9,
+    NEEDS_BATCH = 1 << 10,    /* several sequences */
+    NEEDS_WINDOW = 1 << 11,   /* */
+    NEEDS_QUERIES = 1 << 12,  /* several queries in a sequence */
+    NEEDS_HEADS = 1 << 13,    /* several KV heads */
+    NEEDS_SPLITS = 1 << 14,   /* more keys than a split has */
+    NEEDS_CAP = 1 << 15,      /* */
+    NEEDS_P_OFFSET = 1 << 16, /* P is declared e4m3 */
+    NEEDS_TILES = 1 << 17,    /* more keys than a tile has */
+    NEEDS_ODD_DIM = 1 << 18,  /* head_dim is beyond 64 and no multiple of it */
+    NEEDS_FACTOR = 1 << 19    /* a factor is supposed */
+};
+
+static const struct {
+    enum kvg_fault_class fault;
+    unsigned needs;
+    const char *words;
+} suppositions[KVG_SUPPOSITIONS] = {
+#define SUPPOSE(id, fault, needs, words) {KVG_FAULT_##fault, needs, words},
+#include "suppositions.def"
+#undef SUPPOSE
+};
+
+enum kvg_fault_class kvg_supposition_class(enum kvg_supposition s)
+{
+    return suppositions[s].fault;
+}
+
+const char *kvg_supposition_words(enum kvg_supposition s)
+{
+    return suppositions[s].words;
+}
+
+const char *kvg_fault_class_name(enum kvg_fault_class fault)
+{
+    static const char *const names[KVG_FAULT_CLASSES] = {
+        [KVG_FAULT_UNKNOWN] = "",
+        [KVG_FAULT_SCALE_DROPPED] = "scale dropped",
+        [KVG_FAULT_SCALE_MISAPPLIED] = "scale misapplied",
+        [KVG_FAULT_STALE_STATE] = "stale state",
+        [KVG_FAULT_ENCODING] = "encoding",
+        [KVG_FAULT_PAGE_TAIL] = "page tail",
+        [KVG_FAULT_NARROW_OFFSET] = "32-bit offset",
+        [KVG_FAULT_LAYOUT] = "layout",
+        [KVG_FAULT_SPLIT] = "empty or split",
+        [KVG_FAULT_MASK] = "mask",
+        [KVG_FAULT_CAP_OR_LSE] = "soft cap or lse",
+        [KVG_FAULT_HEAD_MAPPING] = "head mapping",
+        [KVG_FAULT_HEAD_DIM] = "head dim",
+        [KVG_FAULT_ACCUMULATION] = "accumulation",
+        [KVG_FAULT_RACE] = "race or leftover",
+        [KVG_FAULT_MEMORY] = "memory overwritten",
+        [KVG_FAULT_NOT_WRITTEN] = "not written",
+        [KVG_FAULT_REFUSED] = "refused",
+        [KVG_FAULT_GROSS] = "gross",
+    };
+    return (int)fault >= 0 && fault < KVG_FAULT_CLASSES ? names[fault] : "";
+}
+
+/* ---------------------------------------------------------------- where a supposition makes a difference */
+
+static int all_one(const float *scale, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (scale[i] != 1.0f)
+            return 0;
+    return 1;
+}
+
+static int past_differs(const struct kvg_suppose *s)
+{
+    const struct kvg_prepared *p = s->p;
+    const struct kvg_past_scales *past = s->past;
+    if (!past || !past->known || p->problem.kv_heads > KVG_PAST_HEADS)
+        return 0;
+    for (int64_t g = 0; g < p->problem.kv_heads; g++)
+        if (past->k[g * past->stride] != p->k_scale[g * p->scale_stride] ||
+            past->v[g * past->stride] != p->v_scale[g * p->scale_stride])
+            return 1;
+    return 0;
+}
+
+static unsigned had_by(const struct kvg_suppose *s)
+{
+    const struct kvg_prepared *p = s->p;
+    const struct kvg_problem *problem = &p->problem;
+    const struct kvg_arithmetic *a = &s->declared[0];
+    const int64_t scales = p->scale_stride ? problem->kv_heads : 1;
+    unsigned has = 0;
+    has |= !all_one(p->v_scale, scales) ? NEEDS_V_SCALE : 0;
+    has |= !all_one(p->k_scale, scales) ? NEEDS_K_SCALE : 0;
+    has |= p->q8 && !all_one(p->q_scale, scales) ? NEEDS_Q_SCALE : 0;
+    has |= scales > 1 ? NEEDS_HEAD_SCALES : 0;
+    has |= problem->head_dim != 128 ? NEEDS_OTHER_DIM : 0;
+    has |= past_differs(s) ? NEEDS_PAST : 0;
+    has |= problem->kv_dtype == KVG_E5M2 ? NEEDS_E5M2 : 0;
+    has |= problem->kv_dtype == KVG_E4M3 ? NEEDS_E4M3 : 0;
+    has |= problem->kv_dtype == KVG_E4M3FNUZ ? NEEDS_FNUZ : 0;
+    has |= problem->kv_dtype != KVG_BF16 ? NEEDS_FP8 : 0;
+    has |= problem->batch > 1 ? NEEDS_BATCH : 0;
+    has |= problem->window > 0 ? NEEDS_WINDOW : 0;
+    has |= problem->max_q_len > 1 ? NEEDS_QUERIES : 0;
+    has |= problem->kv_heads > 1 ? NEEDS_HEADS : 0;
+    has |= problem->soft_cap > 0.0f ? NEEDS_CAP : 0;
+    has |= a->p_format == KVG_E4M3 ? NEEDS_P_OFFSET : 0;
+    has |= problem->head_dim > 64 && problem->head_dim % 64 ? NEEDS_ODD_DIM : 0;
+    has |= s->factor > 0.0 ? NEEDS_FACTOR : 0;
+    for (int64_t b = 0; b < problem->batch; b++) {
+        has |= s->declared[b].split_tokens > 0 && s->declared[b].split_tokens < p->seq_lens[b] ? NEEDS_SPLITS
+                                                                                               : 0;
+        has |= s->declared[b].tile > 0 && s->declared[b].tile < p->seq_lens[b] ? NEEDS_TILES : 0;
+    }
+    return has;
+}
+
+int kvg_supposition_fits(const struct kvg_suppose *s, enum kvg_supposition what)
+{
+    const unsigned needs = suppositions[what].needs;
+    return (had_by(s) & needs) == needs;
+}
+
+/* ---------------------------------------------------------------- a row under way */
+
+struct row {
+    const struct kvg_suppose *s;
+    const struct kvg_prepared *p;
+    const struct kvg_arithmetic *declared;
+    enum kvg_supposition what;
+    int64_t b, i, h, g; /* sequence, query, query head, KV head */
+    int64_t q_len, n, dim, first, last, tile, split, base;
+    double k_scale, v_scale, logit_scale;
+    enum kvg_ref_format p_format;
+    int p_offset, row_sum_of_rounded_p;
+    int moved; /* the running maximum has moved before */
+    float *q, *key, *value;
+    double *acc, *total;
+    double max, sum; /* of the split */
+};
+
+#define is(id) (r->what == KVG_SUPPOSE_##id)
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t most(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static void find_heads(struct row *r)
+{
+    const struct kvg_problem *problem = &r->p->problem;
+    const int64_t group = problem->q_heads / problem->kv_heads;
+    int64_t rounded = 1;
+    while (rounded < group)
+        rounded *= 2;
+    r->g = r->h / group;
+    if (is(HEAD_MODULO))
+        r->g = r->h % problem->kv_heads;
+    if (is(GROUP_ROUNDED_UP))
+        r->g = r->h / rounded;
+    if (is(KV_HEAD_0))
+        r->g = 0;
+    if (is(KV_HEAD_BESIDE))
+        r->g = (r->g + 1) % problem->kv_heads;
+}
+
+/* Scale of tensor 0 (Q), 1 (K) or 2 (V). */
+static double scale_of(const struct row *r, int tensor)
+{
+    const struct kvg_prepared *p = r->p;
+    const float *const all[3] = {p->q8 ? p->q_scale : NULL, p->k_scale, p->v_scale};
+    const float *scale = all[tensor];
+    int64_t g = r->g, stride = p->scale_stride;
+    if (!scale)
+        return 1.0;
+    if (is(SCALES_SWAPPED) && tensor > 0)
+        scale = all[3 - tensor];
+    if (is(Q_SCALE_IS_K_SCALE) && tensor == 0)
+        scale = p->k_scale;
+    if (is(SCALE_OF_HEAD_0))
+        g = 0;
+    if (is(SCALE_OF_NEXT_HEAD))
+        g = (g + 1) % p->problem.kv_heads;
+    if (is(SCALE_BY_QUERY_HEAD))
+        g = r->h % p->problem.kv_heads;
+    if (is(SCALES_OF_THE_PAST)) {
+        const struct kvg_past_scales *past = r->s->past;
+        const float *const old[3] = {past->q, past->k, past->v};
+        scale = old[tensor];
+        stride = past->stride;
+        g = least(g, past->kv_heads - 1);
+    }
+    const double value = (double)scale[g * stride];
+    if ((is(Q_SCALE_1) && tensor == 0) || (is(K_SCALE_1) && tensor == 1) || (is(V_SCALE_1) && tensor == 2) ||
+        is(ALL_SCALES_1))
+        return 1.0;
+    if ((is(K_SCALE_TWICE) && tensor == 1) || (is(V_SCALE_TWICE) && tensor == 2))
+        return value * value;
+    if ((is(K_SCALE_INVERTED) && tensor == 1) || (is(V_SCALE_INVERTED) && tensor == 2))
+        return 1.0 / value;
+    if (is(K_SCALE_POWER_OF_2) && tensor == 1)
+        return exp2(floor(log2(value)));
+    if (is(V_SCALE_BF16) && tensor == 2)
+        return (double)kvg_ref_round(KVG_REF_BF16, (float)value);
+    return value;
+}
+
+static void find_scales(struct row *r)
+{
+    double softmax = (double)r->p->softmax_scale;
+    if (is(SOFTMAX_SCALE_1))
+        softmax = 1.0;
+    if (is(SCALE_OF_128))
+        softmax = 1.0 / sqrt(128.0);
+    if (is(KEYS_ALIKE))
+        softmax = 0.0;
+    if (is(LOGITS_SCALED))
+        softmax *= r->s->factor;
+    r->k_scale = scale_of(r, 1);
+    r->v_scale = scale_of(r, 2);
+    r->logit_scale = softmax * scale_of(r, 0);
+    if (!r->declared->k_scaled_before_qk)
+        r->logit_scale *= r->k_scale;
+}
+
+static void find_keys(struct row *r)
+{
+    const struct kvg_problem *problem = &r->p->problem;
+    const int64_t size = problem->block_size;
+    int64_t window = problem->window;
+    r->last = problem->causal ? r->n - r->q_len + r->i : r->n - 1;
+    if (is(CAUSAL_TOP_LEFT) && r->q_len > 1)
+        r->last = least(r->i, r->n - 1);
+    if (is(CAUSAL_MISSING))
+        r->last = r->n - 1;
+    if (is(CAUSAL_PLUS_1))
+        r->last = least(r->last + 1, r->n - 1);
+    if (is(WINDOW_PLUS_1) || (is(WINDOW_PLUS_1_LATER) && r->i > 0))
+        window++;
+    if (is(WINDOW_MINUS_1))
+        window = most(window - 1, 1);
+    if (is(WINDOW_IGNORED) || (is(WINDOW_IGNORED_LATER) && r->i > 0))
+        window = 0;
+    r->first = window > 0 ? most(0, r->last - window + 1) : 0;
+    if (is(WINDOW_SKIPS_PAGE) && r->first > 0)
+        r->first = least((r->first / size + 1) * size, r->last);
+    if (is(WINDOW_WHOLE_PAGES))
+        r->first = r->first / size * size;
+    if (is(WINDOW_WHOLE_TILES))
+        r->first = r->first / (r->declared->tile > 0 ? r->declared->tile : 64) *
+                   (r->declared->tile > 0 ? r->declared->tile : 64);
+    if (is(FIRST_KEY_MISSED) && r->last > r->first)
+        r->first++;
+    if (is(LAST_KEY_MISSED) && r->last > r->first)
+        r->last--;
+    const int at_end = r->last == r->n - 1, full = r->n % size == 0;
+    if (at_end && (is(TAIL_READ) || (is(TAIL_READ_FULL) && full) || (is(TAIL_READ_NOT_FULL) && !full)))
+        r->last++;
+}
+
+static void load_query(struct row *r)
+{
+    const struct kvg_prepared *p = r->p;
+    int64_t token = p->cu_q_lens[r->b] + r->i, head = r->h;
+    if (is(LAST_HEAD_REPEATS) && head == p->problem.q_heads - 1 && head > 0)
+        head--;
+    if (is(HEADS_IN_PAIRS) && (head ^ 1) < p->problem.q_heads)
+        head ^= 1;
+    if (is(Q_OF_FIRST_SEQUENCE))
+        token = most(0, least(r->i, p->cu_q_lens[1] - 1));
+    if (is(Q_OF_FIRST_QUERY))
+        token = p->cu_q_lens[r->b];
+    const int64_t at = (token * p->problem.q_heads + head) * r->dim;
+    if (p->q8)
+        kvg_ref_load_row(KVG_REF_E4M3, p->q8, at, r->dim, r->q);
+    else
+        kvg_ref_load_row(KVG_REF_BF16, p->q, at, r->dim, r->q);
+    kvg_ref_round_row(kvg_ref_format_of(r->declared->qk_operand), r->q, r->dim);
+}
+
+/* ---------------------------------------------------------------- the cache */
+
+static int64_t assumed_block_size(const struct row *r)
+{
+    return is(BLOCK_SIZE_8)    ? 8
+           : is(BLOCK_SIZE_16) ? 16
+           : is(BLOCK_SIZE_32) ? 32
+           : is(BLOCK_SIZE_64) ? 64
+                               : r->p->problem.block_size;
+}
+
+/* Index of dim 0 of a token; -1 outside the cache or the table. */
+static int64_t place(const struct row *r, const struct kvg_pages *pages, int64_t token)
+{
+    const struct kvg_prepared *p = r->p;
+    const int64_t size = assumed_block_size(r);
+    int64_t b = r->b, stride = p->block_table_stride, slot_stride = pages->stride_slot,
+            head_stride = pages->stride_head;
+    if (is(TABLE_OF_NEXT))
+        b = (b + 1) % p->problem.batch;
+    if (is(TABLE_OF_FIRST))
+        b = 0;
+    if (is(TABLE_STRIDE_OF_LONGEST))
+        stride = (p->problem.max_seq_len + size - 1) / size;
+    if (is(OTHER_LAYOUT)) { /* the strides of a dense cache of the other layout */
+        const int to_nhd = p->problem.layout == KVG_HND;
+        slot_stride = to_nhd ? p->problem.kv_heads * r->dim : r->dim;
+        head_stride = to_nhd ? r->dim : size * r->dim;
+    }
+    const int64_t entry = b * stride + token / size;
+    if (token / size >= p->block_table_stride || entry >= p->problem.batch * p->block_table_stride)
+        return -1;
+    int64_t block = p->block_table[entry];
+    if (is(FIRST_PAGE_BY_SEQUENCE) && token / size == 0)
+        block = r->b;
+    if (is(PAGES_IN_A_ROW))
+        block = p->block_table[b * stride] + token / size;
+    int64_t at = block * pages->stride_block;
+    if (is(OFFSET_16_BITS))
+        at = (int64_t)(uint16_t)at;
+    at += token % size * slot_stride + r->g * head_stride;
+    return at >= 0 && at + r->dim <= p->cache_elements ? at : -1;
+}
+
+static enum kvg_ref_format assumed_format(const struct row *r)
+{
+    return is(E5M2_AS_E4M3) || is(FNUZ_AS_FN) ? KVG_REF_E4M3
+           : is(E4M3_AS_E5M2)                 ? KVG_REF_E5M2
+           : is(FN_AS_FNUZ)                   ? KVG_REF_E4M3FNUZ
+                                              : kvg_ref_format_of(r->p->problem.kv_dtype);
+}
+
+/* A row of K (tensor 1) or V (2) as the multiplication takes it. */
+static void load(const struct row *r, int tensor, int64_t token, float *to)
+{
+    const struct kvg_prepared *p = r->p;
+    const int v = tensor == 2, from_v = v != is(CACHES_SWAPPED);
+    const struct kvg_pages *pages = from_v ? &p->v_pages : &p->k_pages;
+    const enum kvg_ref_format format = assumed_format(r);
+    if (is(V_NEXT_SLOT) && v && (token ^ 1) < r->n)
+        token ^= 1;
+    const int64_t at = place(r, pages, token);
+    if (at < 0) {
+        for (int64_t d = 0; d < r->dim; d++)
+            to[d] = NAN;
+        return;
+    }
+    kvg_ref_load_row(format, pages->data, at, r->dim, to);
+    const float smallest = ldexpf(1.0f, kvg_ref_format_info(format)->min_exponent);
+    for (int64_t d = 0; d < r->dim && is(SUBNORMALS_LOST); d++)
+        to[d] = fabsf(to[d]) < smallest ? 0.0f : to[d];
+    for (int64_t d = 0; d < r->dim && is(TOP_EXPONENT_IS_NAN); d++)
+        to[d] = fabsf(to[d]) > 240.0f ? NAN : to[d];
+    for (int64_t d = 0; d < r->dim && ((is(SIGN_OF_V_LOST) && v) || (is(SIGN_OF_K_LOST) && !v)); d++)
+        to[d] = fabsf(to[d]);
+    for (int64_t d = 0; d + 1 < r->dim && is(V_DIMS_IN_PAIRS) && v; d += 2) {
+        const float even = to[d];
+        to[d] = to[d + 1];
+        to[d + 1] = even;
+    }
+    const int scaled = v ? r->declared->v_scaled_before_pv : r->declared->k_scaled_before_qk;
+    for (int64_t d = 0; d < r->dim && scaled; d++)
+        to[d] *= (float)(v ? r->v_scale : r->k_scale);
+    kvg_ref_round_row(kvg_ref_format_of(v ? r->declared->pv_operand : r->declared->qk_operand), to, r->dim);
+}
+
+/* ---------------------------------------------------------------- tiles */
+
+static double logit_of(struct row *r, int64_t token)
+{
+    double part[8] = {0}, product = 0.0;
+    const double cap = (double)r->p->problem.soft_cap;
+    const int64_t dims = is(QK_DIMS_64) ? r->dim / 64 * 64 : r->dim;
+    load(r, 1, token, r->key);
+    for (int64_t d = 0; d < dims; d += 8) /* head_dim is a multiple of 8 */
+        for (int64_t j = 0; j < 8; j++)
+            part[j] += (double)r->q[d + j] * (double)r->key[d + j];
+    for (int j = 0; j < 8; j++)
+        product += part[j];
+    const double s = product * r->logit_scale;
+    if (!(cap > 0.0) || is(CAP_IGNORED))
+        return s;
+    if (is(CAP_BEFORE_SCALE))
+        return cap * tanh(product / cap) * r->logit_scale;
+    return is(CAP_RATIONAL) ? s / (1.0 + fabs(s / cap)) : cap * tanh(s / cap);
+}
+
+static void raise_maximum(struct row *r, double max)
+{
+    double shrink = r->max == -INFINITY ? 0.0 : exp(r->max - max);
+    if (shrink != 0.0 && shrink != 1.0) {
+        if (is(RESCALE_FORGOTTEN) && r->moved++ == 0)
+            shrink = 1.0;
+    }
+    if (!is(SUM_NOT_RESCALED))
+        r->sum *= shrink;
+    for (int64_t d = 0; d < r->dim && !is(ACC_NOT_RESCALED); d++)
+        r->acc[d] *= shrink;
+    r->max = max;
+}
+
+/* Keys [from, to] in one go; `later` if this is not the first tile of its split. logit: room for them. */
+static void take_tile(struct row *r, int64_t from, int64_t to, int later, double *logit)
+{
+    double max = r->max;
+    for (int64_t t = from; t <= to; t++) {
+        const double s = logit[t - from] = logit_of(r, t);
+        max = s > max || isnan(s) ? s : max;
+    }
+    raise_maximum(r, max);
+    const double offset = r->p_offset * LN2;
+    for (int64_t t = from; t <= to; t++) {
+        const float p = (float)exp(logit[t - from] - max + offset);
+        float weight = kvg_ref_round(r->p_format, p);
+        r->sum += (double)(r->row_sum_of_rounded_p ? weight : p);
+        if ((is(LAST_KEY_OF_TILE) && t - from == r->tile - 1) || (is(LATER_TILES_LOST) && later))
+            weight = 0.0f;
+        if (weight == 0.0f && !is(TAIL_TIMES_ZERO))
+            continue;
+        load(r, 2, t, r->value);
+        for (int64_t d = 0; d < r->dim; d++)
+            r->acc[d] += (double)weight * (double)r->value[d];
+        for (int64_t d = 0; d < r->dim && is(ACC_BF16); d++)
+            r->acc[d] = (double)kvg_ref_round(KVG_REF_BF16, (float)r->acc[d]);
+    }
+    if (is(TAIL_TIMES_ZERO) && to == r->n - 1 && r->n % r->p->problem.block_size != 0) {
+        load(r, 2, to + 1, r->value);
+        for (int64_t d = 0; d < r->dim; d++)
+            r->acc[d] += 0.0 * (double)r->value[d];
+    }
+}
+
+static void take_split(struct row *r, int64_t begin, int64_t end, double *logit)
+{
+    const int64_t tiles = (end - begin + r->tile - 1) / r->tile;
+    const int last_first = r->declared->tile_last_first != is(TILES_REVERSED);
+    r->max = -INFINITY;
+    r->sum = 0.0;
+    for (int64_t d = 0; d < r->dim; d++)
+        r->acc[d] = 0.0;
+    for (int64_t k = 0; k < tiles; k++) {
+        const int64_t number = last_first ? tiles - 1 - k : k, at = begin + number * r->tile;
+        const int64_t from = most(at, r->first), to = least(least(at + r->tile, end) - 1, r->last);
+        if (from <= to)
+            take_tile(r, from, to, number > 0, logit);
+    }
+    if (is(SPLIT_BOUNDARY_TWICE) && end > r->first && end <= r->last)
+        take_tile(r, end, end, 0, logit);
+    if (is(LAST_KEY_TWICE) && r->last >= begin && r->last < end && r->last >= r->first)
+        take_tile(r, r->last, r->last, 0, logit);
+}
+
+/* ---------------------------------------------------------------- splits */
+
+/* What the splits come to so far: sum of weights and, in r->total, of weighted outputs, relative to e^max. */
+struct merged {
+    double max, sum, largest, maximum; /* largest: of the splits' lse; maximum: of the logits */
+    int64_t empty;                     /* splits */
+};
+
+static void add_split(struct row *r, struct merged *m, int is_first, int is_last)
+{
+    const double offset = r->p_offset * LN2, lse = r->max + log(r->sum) - offset;
+    double weight = 1.0;
+    m->empty += r->sum == 0.0;
+    if (r->sum == 0.0 && is(EMPTY_SPLIT_NAN))
+        m->sum = NAN;
+    if (r->sum == 0.0 || (is(LAST_SPLIT_LOST) && is_last && !is_first) ||
+        (is(FIRST_SPLIT_LOST) && is_first && !is_last))
+        return;
+    if (is(FIRST_SPLIT_TWICE) && is_first && !is_last)
+        weight = 2.0;
+    m->largest = lse > m->largest || isnan(lse) ? lse : m->largest;
+    m->maximum = r->max > m->maximum || isnan(r->max) ? r->max : m->maximum;
+    if (!is(SPLITS_AVERAGED)) {
+        const double max = lse > m->max || isnan(lse) ? lse : m->max, shrink = exp(m->max - max);
+        for (int64_t d = 0; d < r->dim && m->max != -INFINITY; d++)
+            r->total[d] *= shrink;
+        m->sum = m->max == -INFINITY ? m->sum : m->sum * shrink;
+        m->max = max;
+        weight *= exp(lse - max);
+    }
+    m->sum += weight;
+    for (int64_t d = 0; d < r->dim; d++)
+        r->total[d] += weight * r->acc[d] / r->sum;
+}
+
+static void merge(struct row *r, double *logit, float *out, float *lse)
+{
+    struct merged m = {.max = -INFINITY, .largest = -INFINITY, .maximum = -INFINITY};
+    const int64_t keys = most(r->n, r->last + 1);
+    for (int64_t d = 0; d < r->dim; d++)
+        r->total[d] = 0.0;
+    for (int64_t begin = r->base; begin < keys; begin += r->split) {
+        const int64_t end = least(begin + r->split, keys);
+        take_split(r, begin, end, logit);
+        add_split(r, &m, begin == r->base, end == keys);
+    }
+    const double top = is(SPLITS_AVERAGED) ? m.largest : m.max;
+    double sum = m.sum;
+    if (is(SINK))
+        sum += exp(-top);
+    if (is(EMPTY_SPLIT_COUNTS))
+        sum += (double)m.empty;
+    for (int64_t d = 0; d < r->dim; d++)
+        out[d] = sum == 0.0
+                     ? 0.0f
+                     : (float)((r->declared->v_scaled_before_pv ? 1.0 : r->v_scale) * r->total[d] / sum);
+    *lse = (float)(is(SPLIT_LSE_LARGEST) ? m.largest : is(LSE_IS_MAXIMUM) ? m.maximum : top + log(sum));
+    if (sum == 0.0)
+        *lse = -INFINITY;
+}
+
+/* ---------------------------------------------------------------- a row */
+
+static void find_arithmetic(struct row *r)
+{
+    const struct kvg_arithmetic *a = r->declared;
+    const int64_t keys = most(r->n, 1) + 1;
+    r->split = a->split_tokens > 0 && a->split_tokens < keys ? a->split_tokens : keys;
+    r->tile = a->tile > 0 && a->tile < r->split ? a->tile : r->split;
+    r->base = a->split_from_window ? r->first : 0;
+    r->p_format = kvg_ref_format_of(a->p_format);
+    r->p_offset = a->p_format == KVG_E4M3 ? a->p_offset_log2 : 0;
+    r->row_sum_of_rounded_p = a->row_sum_of_rounded_p != is(ROW_SUM_OTHER);
+    if (is(P_BF16))
+        r->p_format = KVG_REF_BF16;
+    if (is(P_E5M2))
+        r->p_format = KVG_REF_E5M2;
+    if (is(P_E4M3) && r->p_format != KVG_REF_E4M3) {
+        r->p_format = KVG_REF_E4M3;
+        r->p_offset = 8;
+    }
+    if (is(P_WITHOUT_OFFSET))
+        r->p_offset = 0;
+    if (is(P_UNROUNDED))
+        r->p_format = KVG_REF_F32;
+}
+
+static int64_t longest_tile(const struct kvg_suppose *s)
+{
+    int64_t tile = 1;
+    for (int64_t b = 0; b < s->p->problem.batch; b++) {
+        const struct kvg_arithmetic *a = &s->declared[b];
+        const int64_t keys = s->p->seq_lens[b] + 2;
+        const int64_t split = a->split_tokens > 0 && a->split_tokens < keys ? a->split_tokens : keys;
+        tile = most(tile, a->tile > 0 && a->tile < split ? a->tile : split);
+    }
+    return tile;
+}
+
+int64_t kvg_suppose_scratch(const struct kvg_suppose *s)
+{
+    return 8 * s->p->problem.head_dim + 2 * longest_tile(s) + 2;
+}
+
+static void attend(const struct kvg_suppose *s, enum kvg_supposition what, const struct kvg_ref_row *at,
+                   float *scratch, float *out, float *lse)
+{
+    const struct kvg_prepared *p = s->p;
+    const int64_t dim = p->problem.head_dim;
+    double *doubles = (double *)scratch; /* two floats each */
+    struct row row = {.s = s,
+                      .p = p,
+                      .declared = &s->declared[at->seq],
+                      .what = what,
+                      .b = at->seq,
+                      .i = at->q_index,
+                      .h = at->q_head,
+                      .q_len = p->cu_q_lens[at->seq + 1] - p->cu_q_lens[at->seq],
+                      .n = p->seq_lens[at->seq],
+                      .dim = dim,
+                      .acc = doubles,
+                      .total = doubles + dim,
+                      .q = scratch + 4 * dim,
+                      .key = scratch + 5 * dim,
+                      .value = scratch + 6 * dim};
+    struct row *r = &row;
+    find_heads(r);
+    if (r->g >= p->problem.kv_heads)
+        r->g = p->problem.kv_heads - 1;
+    find_keys(r);
+    find_scales(r);
+    find_arithmetic(r);
+    load_query(r);
+    merge(r, (double *)(scratch + (7 * dim + 1) / 2 * 2), out, lse);
+}
+
+/* The row that lies at this one's place in an lse of [heads, tokens]. */
+static struct kvg_ref_row transposed(const struct kvg_prepared *p, const struct kvg_ref_row *at)
+{
+    const int64_t place = (p->cu_q_lens[at->seq] + at->q_index) * p->problem.q_heads + at->q_head;
+    const int64_t token = place % p->total_q;
+    int64_t b = 0;
+    while (token >= p->cu_q_lens[b + 1])
+        b++;
+    return (struct kvg_ref_row){(int32_t)b, (int32_t)(token - p->cu_q_lens[b]),
+                                (int32_t)(place / p->total_q)};
+}
+
+void kvg_suppose_row(const struct kvg_suppose *s, enum kvg_supposition what, const struct kvg_ref_row *at,
+                     float *scratch, float *out, float *lse)
+{
+    const struct kvg_prepared *p = s->p;
+    const int64_t dim = p->problem.head_dim;
+    attend(s, what, at, scratch, out, lse);
+    if (what == KVG_SUPPOSE_LSE_LOG2)
+        *lse *= (float)LOG2E;
+    if (what == KVG_SUPPOSE_LSE_P_OFFSET)
+        *lse +=
+            (float)((s->declared[at->seq].p_offset_log2 > 0 ? s->declared[at->seq].p_offset_log2 : 8) * LN2);
+    for (int64_t d = 0; d < dim && what == KVG_SUPPOSE_NEGATED; d++)
+        out[d] = -out[d];
+    for (int64_t d = dim / 64 * 64; d < dim && what == KVG_SUPPOSE_OUT_DIMS_64; d++)
+        out[d] = 0.0f;
+    if (what == KVG_SUPPOSE_LSE_WITHOUT_CAP || what == KVG_SUPPOSE_LSE_TRANSPOSED) {
+        const struct kvg_ref_row other = what == KVG_SUPPOSE_LSE_TRANSPOSED ? transposed(p, at) : *at;
+        float *unused = scratch + kvg_suppose_scratch(s) - dim;
+        attend(s, what == KVG_SUPPOSE_LSE_TRANSPOSED ? KVG_SUPPOSE_RIGHT : KVG_SUPPOSE_CAP_IGNORED, &other,
+               scratch, unused, lse);
+    }
+}
