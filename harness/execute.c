@@ -139,7 +139,10 @@ static int no_kernel(struct kvg_execution *x)
     if (strpbrk(x->c->kernel, "*?["))
         return kvg_verdict(x, KVG_SKIPPED, "none of the kernels '%s' takes this case", x->c->kernel);
     if (strcmp(x->c->kernel, "best") != 0)
-        return kvg_verdict(x, KVG_SKIPPED, "there is no kernel '%s'", x->c->kernel);
+        return kvg_verdict(x, KVG_SKIPPED, "there is no kernel '%s'%s", x->c->kernel,
+                           kvg_registry_has_cuda() || strncmp(x->c->kernel, "cuda/", 5)
+                               ? ""
+                               : ": this kvgauge was built without CUDA");
     kvg_case_default(&c);
     c.phase = x->c->phase;
     c.path = x->c->path;

@@ -36,6 +36,11 @@ static const struct kvg_kernel *const *cuda_kernels(int64_t *count)
     return kvg_cuda_kernels ? kvg_cuda_kernels(count) : NULL;
 }
 
+int kvg_registry_has_cuda(void)
+{
+    return kvg_cuda_kernels != NULL;
+}
+
 int64_t kvg_registry_count(void)
 {
     int64_t cuda;

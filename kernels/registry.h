@@ -8,6 +8,8 @@
 #include "kernel.h"
 
 int64_t kvg_registry_count(void);
+/* 1 if this build has the kernels of CUDA, whether or not a GPU is here. */
+int kvg_registry_has_cuda(void);
 const struct kvg_kernel *kvg_registry_get(int64_t i); /* in order of registration; NULL past the end */
 const struct kvg_kernel *kvg_registry_find(const char *name); /* NULL if unknown */
 /* Load a plug-in. 0, or -1 with one sentence in why (no such file, no symbol, other ABI version, name taken).

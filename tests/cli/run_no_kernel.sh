@@ -7,3 +7,6 @@ echo "--- a value of any length leaves the end of the sentence"
 echo "--- names that a shell would take apart stand in quotes"
 "$KVGAUGE" run --heads 4/2 --head-dim 32 --context 40 --cache-state none --no-plots --out "a b's.h5" | grep -o 'show .*--all'
 "$KVGAUGE" show "a b's.h5" | grep -o 'show .*--all'
+echo "--- a kernel of a GPU, where there is none: a row that says why, whether or not CUDA is built in"
+CUDA_VISIBLE_DEVICES= try --kernel cuda/fp8_sm90 --path fp8
+"$KVGAUGE" list --kernel cpu/no_such 2>&1; echo "exit $?"
