@@ -59,22 +59,6 @@ int kvg_verdict_of_call(struct kvg_execution *x, const char *what, int code)
                        what, name, code);
 }
 
-void kvg_poison(void *data, int64_t bytes)
-{
-    if (bytes > 0)
-        memset(data, 0xff, (size_t)bytes);
-}
-
-int kvg_check_memory(struct kvg_execution *x)
-{
-    struct kvg_error error;
-    if (kvg_guard_check(x->guards, &error) == 0 && kvg_prepared_check(&x->prepared, &error) == 0)
-        return 0;
-    x->session->tainted = 1; /* what else it wrote to nobody knows */
-    kvg_suspect(x, KVG_FAULT_MEMORY, "bytes changed that a kernel must leave alone");
-    return kvg_verdict(x, KVG_INCORRECT, "%s", error.text);
-}
-
 /* What the session knows of kernel, phase, path and dtype; NULL when there is no room for more. */
 static struct kvg_follower *follower_of(struct kvg_execution *x)
 {
@@ -99,14 +83,17 @@ int kvg_wants_renewal(struct kvg_execution *x)
 int kvg_wants_again(struct kvg_execution *x)
 {
     struct kvg_follower *f = follower_of(x);
+    if (f && x->prepared.frame) /* which is not asked for everything: others must still be */
+        return f->again < KVG_FOLLOWED_ENOUGH;
     return !f || f->again++ < KVG_FOLLOWED_ENOUGH;
 }
 
-struct kvg_session *kvg_session_new(void)
+struct kvg_session *kvg_session_new_on(const struct kvg_device_source *source)
 {
     struct kvg_session *session = calloc(1, sizeof *session);
     if (!session)
         return NULL;
+    session->source = *source;
     session->meter = kvg_meter_new();
     if (!session->meter) {
         free(session);
@@ -115,10 +102,17 @@ struct kvg_session *kvg_session_new(void)
     return session;
 }
 
+struct kvg_session *kvg_session_new(void)
+{
+    return kvg_session_new_on(&kvg_device_source_cuda);
+}
+
 void kvg_session_free(struct kvg_session *session)
 {
     if (!session)
         return;
+    if (session->device)
+        session->device->ops->close(session->device);
     kvg_meter_free(session->meter);
     free(session);
 }
@@ -138,6 +132,8 @@ static int no_kernel(struct kvg_execution *x)
     char why[512] = "", unused[512];
     if (strpbrk(x->c->kernel, "*?["))
         return kvg_verdict(x, KVG_SKIPPED, "none of the kernels '%s' takes this case", x->c->kernel);
+    if (kvg_case_on_gpu(x->c) && kvg_use_device(x))
+        return -1;
     if (strcmp(x->c->kernel, "best") != 0)
         return kvg_verdict(x, KVG_SKIPPED, "there is no kernel '%s'%s", x->c->kernel,
                            kvg_registry_has_cuda() || strncmp(x->c->kernel, "cuda/", 5)
@@ -172,8 +168,8 @@ static int find_kernel(struct kvg_execution *x)
     x->kernel = kvg_registry_find(x->c->kernel);
     if (!x->kernel)
         return no_kernel(x);
-    if (x->kernel->device != KVG_DEVICE_CPU)
-        return kvg_verdict(x, KVG_SKIPPED, "this build runs no kernels of device %d", (int)x->kernel->device);
+    if (x->kernel->device == KVG_DEVICE_CUDA && kvg_use_device(x))
+        return -1;
     kvg_case_problem(x->c, &problem);
     int is_store = x->c->phase == KVG_PHASE_STORE;
     if (is_store ? !x->kernel->store : !x->kernel->attention)
@@ -196,7 +192,7 @@ static void scale_range(const float *scale, int64_t count, double *low, double *
 
 static void describe_scales(struct kvg_execution *x)
 {
-    const struct kvg_prepared *p = &x->prepared;
+    const struct kvg_prepared *p = kvg_verified(x);
     struct kvg_row *row = x->row;
     int64_t count = p->scale_stride ? p->problem.kv_heads : 1;
     if (p->q_scale)
@@ -219,15 +215,14 @@ static int64_t peak_resident_bytes(void)
 
 static int make_workspace(struct kvg_execution *x)
 {
-    struct kvg_error error;
     x->workspace_bytes = x->kernel->workspace_bytes ? x->kernel->workspace_bytes(&x->prepared.problem) : 0;
     if (x->workspace_bytes < 0)
         return kvg_verdict(x, KVG_INCORRECT, "workspace_bytes returned %lld", (long long)x->workspace_bytes);
     x->guards = kvg_guard_create();
     if (!x->guards)
         return kvg_verdict(x, KVG_OUT_OF_MEMORY, "no memory for the outputs");
-    x->workspace = kvg_guard_alloc(x->guards, "workspace", x->workspace_bytes, &error);
-    return x->workspace ? 0 : kvg_verdict_of_error(x, &error);
+    x->workspace = kvg_place(x, "workspace", x->workspace_bytes);
+    return x->workspace ? 0 : -1;
 }
 
 static void execute_prepared(struct kvg_execution *x)
@@ -243,16 +238,28 @@ static void execute_prepared(struct kvg_execution *x)
         kvg_execute_store(x);
     else
         kvg_execute_attention(x);
+    if (x->device)
+        x->row->device_bytes = kvg_device_taken(x->memory);
+    if (x->device && x->device->lost && !x->session->tainted)
+        kvg_verdict_of_device(x, "something timed apart", NULL);
     kvg_rate(x);
+}
+
+static void release(struct kvg_execution *x)
+{
+    kvg_guard_free(x->guards);
+    kvg_device_memory_free(x->memory);
+    kvg_whole_free(x);
+    kvg_prepared_free(&x->part);
+    kvg_prepared_free(&x->prepared);
+    for (int i = 0; i < KVG_FETCHED_COUNT; i++)
+        free(x->fetched[i]);
 }
 
 void kvg_execute_in(struct kvg_session *session, const struct kvg_case *c,
                     const struct kvg_run_options *options, struct kvg_row *row, char **report)
 {
     struct kvg_execution x = {.session = session, .c = c, .options = options, .row = row, .report = report};
-    struct kvg_prepare_options constants = {options->random_tokens_q, options->random_tokens_k,
-                                            options->random_tokens_v};
-    struct kvg_error error;
     char started[KVG_UTC_MAX];
     if (report)
         *report = NULL;
@@ -265,15 +272,9 @@ void kvg_execute_in(struct kvg_session *session, const struct kvg_case *c,
         kvg_row_set_string(&row->device, "cpu");
     if (kvg_case_to_row(c, row))
         kvg_verdict(&x, KVG_OUT_OF_MEMORY, "no memory for the row");
-    else if (find_kernel(&x) == 0) {
-        if (kvg_prepare(c, &constants, &x.prepared, &error)) {
-            kvg_verdict_of_error(&x, &error);
-        } else {
-            execute_prepared(&x);
-            kvg_prepared_free(&x.prepared);
-        }
-    }
-    kvg_guard_free(x.guards);
+    else if (find_kernel(&x) == 0 && kvg_prepare_inputs(&x) == 0)
+        execute_prepared(&x);
+    release(&x);
     row->peak_resident_bytes = peak_resident_bytes();
 }
 

@@ -21,34 +21,53 @@ enum { REPEATS = 300, COMPARED_REPEATS = 20 };
 
 /* ---------------------------------------------------------------- a cache far away */
 
-int kvg_far_cache(const struct kvg_prepared *p, struct kvg_far_cache *far)
+static int map_far_cache(struct kvg_far_cache *far, int t)
 {
+    void *mapping = mmap(NULL, far->mapping_bytes, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    far->mapping[t] = mapping == MAP_FAILED ? NULL : mapping;
+    return far->mapping[t] ? 0 : -1;
+}
+
+/* Not through kvg_device_alloc: most of it is never touched, and its guards would be far from where anything
+ * is written. A device that has no room for both has no such caches. */
+static int allocate_far_cache(struct kvg_execution *x, struct kvg_far_cache *far, int t)
+{
+    int64_t available, total, left = (2 - t) * (int64_t)far->mapping_bytes;
+    if (x->device->ops->memory(x->device, &available, &total) || available < left + (left >> 3))
+        return -1;
+    far->mapping[t] = x->device->ops->allocate(x->device, (int64_t)far->mapping_bytes);
+    return far->mapping[t] ? 0 : -1;
+}
+
+int kvg_far_cache(struct kvg_execution *x, struct kvg_far_cache *far)
+{
+    const struct kvg_prepared *p = &x->prepared;
     const int64_t stride = p->k_pages.stride_block, bytes = kvg_dtype_bytes(p->problem.kv_dtype);
     memset(far, 0, sizeof *far);
     far->first_block = (FAR_ELEMENTS + stride - 1) / stride;
     far->bytes = p->cache_elements * bytes;
     far->mapping_bytes = (size_t)((far->first_block * stride + p->cache_elements) * bytes);
-    if (far->first_block + p->num_blocks > INT32_MAX || p->v_pages.stride_block != stride)
+    if (p->frame || far->first_block + p->num_blocks > INT32_MAX || p->v_pages.stride_block != stride)
         return -1;
     for (int t = 0; t < 2; t++) {
-        void *mapping = mmap(NULL, far->mapping_bytes, PROT_READ | PROT_WRITE,
-                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (mapping == MAP_FAILED) { /* limited address space: no such caches either */
-            kvg_far_cache_free(far);
+        if (x->device ? allocate_far_cache(x, far, t) : map_far_cache(far, t)) {
+            kvg_far_cache_free(x, far); /* limited address space or memory: no such caches */
             return -1;
         }
-        far->mapping[t] = mapping;
         far->pages[t] = t == 0 ? p->k_pages : p->v_pages;
-        far->pages[t].data = mapping;
-        far->filled[t] = (char *)mapping + far->first_block * stride * bytes;
+        far->pages[t].data = far->mapping[t];
+        far->filled[t] = (char *)far->mapping[t] + far->first_block * stride * bytes;
     }
     return 0;
 }
 
-void kvg_far_cache_free(struct kvg_far_cache *far)
+void kvg_far_cache_free(struct kvg_execution *x, struct kvg_far_cache *far)
 {
     for (int t = 0; t < 2; t++)
-        if (far->mapping[t])
+        if (far->mapping[t] && x->device)
+            x->device->ops->release(x->device, far->mapping[t]);
+        else if (far->mapping[t])
             munmap(far->mapping[t], far->mapping_bytes);
     memset(far, 0, sizeof *far);
 }
@@ -67,19 +86,15 @@ static int64_t lse_bytes(const struct kvg_prepared *p)
 
 int kvg_call_attention(struct kvg_execution *x, const struct kvg_attention_args *args)
 {
-    kvg_poison(args->out, out_bytes(&x->prepared));
-    if (args->lse)
-        kvg_poison(args->lse, lse_bytes(&x->prepared));
-    kvg_poison(x->workspace, x->workspace_bytes);
-    if (x->clear_workspace)
-        memset(x->workspace, 0, (size_t)x->workspace_bytes);
-    if (x->kernel->prepare) {
-        int code = x->kernel->prepare(args);
-        if (code)
-            return kvg_verdict_of_call(x, "prepare", code);
-    }
-    int code = x->kernel->attention(args);
-    return code ? kvg_verdict_of_call(x, "attention", code) : kvg_check_memory(x);
+    if (kvg_poison(x, args->out, out_bytes(&x->prepared)) ||
+        (args->lse && kvg_poison(x, args->lse, lse_bytes(&x->prepared))) ||
+        kvg_fill_bytes(x, x->workspace, x->clear_workspace ? 0 : 0xff, x->workspace_bytes))
+        return -1;
+    if (x->kernel->prepare && kvg_called(x, "prepare", x->kernel->prepare(args)))
+        return -1;
+    if (kvg_called(x, "attention", x->kernel->attention(args)))
+        return -1;
+    return kvg_check_memory(x);
 }
 
 /* The output against the expectation, `when` said first where it is wrong. */
@@ -87,15 +102,12 @@ static int compare_again(struct kvg_execution *x, const struct kvg_attention_arg
                          const struct kvg_expectation *e, enum kvg_run_kind run, const char *when)
 {
     struct kvg_row other;
-    struct kvg_error error;
-    int failed = 0;
     if (kvg_row_init(&other))
         return kvg_verdict(x, KVG_OUT_OF_MEMORY, "no memory for a row");
-    if (kvg_compare_attention(e, args->out, args->lse, &other, &error))
-        failed = kvg_verdict_of_error(x, &error);
-    else if (other.status == KVG_INCORRECT) {
+    int failed = kvg_compare_outputs(x, args, e, 1, &other);
+    if (!failed && other.status == KVG_INCORRECT) {
         failed = kvg_verdict(x, KVG_INCORRECT, "%s: %s", when, other.reason);
-        kvg_explain_attention(x, args, e, args->out, args->lse, run);
+        kvg_explain_attention(x, args, e, run);
     }
     kvg_row_free(&other);
     return failed;
@@ -113,7 +125,9 @@ static int repeat(struct kvg_execution *x, const struct kvg_attention_args *args
 {
     const double until = seconds_now() + REPEAT_SECONDS;
     const int64_t bytes[2] = {out_bytes(&x->prepared), lse_bytes(&x->prepared)};
-    const uint64_t out = kvg_hash_bytes(args->out, bytes[0]), lse = kvg_hash_bytes(args->lse, bytes[1]);
+    uint64_t out, lse, out_now, lse_now;
+    if (kvg_digest(x, args->out, bytes[0], &out) || kvg_digest(x, args->lse, bytes[1], &lse))
+        return -1;
     for (int i = 0; i < (deterministic ? REPEATS : COMPARED_REPEATS) && seconds_now() < until; i++) {
         if (kvg_call_attention(x, args))
             return -1;
@@ -122,14 +136,15 @@ static int repeat(struct kvg_execution *x, const struct kvg_attention_args *args
                 return -1;
             continue;
         }
-        const int out_differs = kvg_hash_bytes(args->out, bytes[0]) != out;
-        if (!out_differs && kvg_hash_bytes(args->lse, bytes[1]) == lse)
+        if (kvg_digest(x, args->out, bytes[0], &out_now) || kvg_digest(x, args->lse, bytes[1], &lse_now))
+            return -1;
+        if (out_now == out && lse_now == lse)
             continue;
         kvg_suspect(x, KVG_FAULT_RACE, "%d calls gave the same bits, then one gave others", i + 2);
         return kvg_verdict(x, KVG_INCORRECT,
                            "run %d and the runs before it on the same inputs differ in %s, although the "
                            "kernel declares that it is deterministic",
-                           i + 3, out_differs ? "out" : "lse");
+                           i + 3, out_now != out ? "out" : "lse");
     }
     return 0;
 }
@@ -141,27 +156,41 @@ static int run_without_lse(struct kvg_execution *x, struct kvg_attention_args ar
     return kvg_call_attention(x, &args) || compare_again(x, &args, e, KVG_RUN_NO_LSE, "without an lse");
 }
 
+/* A table whose pages lie that much further on, where the kernel sees it; NULL with the verdict. */
+static int32_t *far_table(struct kvg_execution *x, int64_t first_block)
+{
+    const struct kvg_prepared *p = &x->prepared;
+    const int64_t entries = p->problem.batch * p->block_table_stride;
+    int32_t *table = malloc((size_t)entries * sizeof *table), *seen = NULL;
+    if (!table) {
+        kvg_verdict(x, KVG_OUT_OF_MEMORY, "no memory for a block table");
+        return NULL;
+    }
+    for (int64_t i = 0; i < entries; i++)
+        table[i] = (int32_t)(p->block_table[i] + first_block);
+    seen = kvg_place(x, "block_table of far pages", entries * (int64_t)sizeof *table);
+    if (seen && kvg_send(x, seen, table, entries * (int64_t)sizeof *table))
+        seen = NULL;
+    free(table);
+    return seen;
+}
+
 static int run_on(struct kvg_execution *x, struct kvg_attention_args args, const struct kvg_expectation *e,
                   const struct kvg_far_cache *far)
 {
     const struct kvg_prepared *p = &x->prepared;
-    const int64_t entries = p->problem.batch * p->block_table_stride;
-    int32_t *table = malloc((size_t)entries * sizeof *table);
-    if (!table)
-        return kvg_verdict(x, KVG_OUT_OF_MEMORY, "no memory for a block table");
-    for (int64_t i = 0; i < entries; i++)
-        table[i] = (int32_t)(p->block_table[i] + far->first_block);
-    memcpy(far->filled[0], p->k_cache, (size_t)far->bytes);
-    memcpy(far->filled[1], p->v_cache, (size_t)far->bytes);
+    int32_t *table = far_table(x, far->first_block);
+    if (!table || kvg_send(x, far->filled[0], p->k_cache, far->bytes) ||
+        kvg_send(x, far->filled[1], p->v_cache, far->bytes))
+        return -1;
     args.k_cache = far->pages[0];
     args.v_cache = far->pages[1];
     args.block_table = table;
     args.num_blocks += far->first_block;
-    int failed =
-        kvg_call_attention(x, &args) ||
-        compare_again(x, &args, e, KVG_RUN_FAR, "in pages far into the cache (beyond 2^32 elements)");
-    free(table);
-    return failed;
+    return kvg_call_attention(x, &args) || compare_again(x, &args, e, KVG_RUN_FAR,
+                                                         "in pages far into the cache (beyond 2^32 elements)")
+               ? -1
+               : 0;
 }
 
 int kvg_attend_again(struct kvg_execution *x, const struct kvg_attention_args *args,
@@ -174,11 +203,11 @@ int kvg_attend_far(struct kvg_execution *x, const struct kvg_attention_args *arg
                    const struct kvg_expectation *e)
 {
     struct kvg_far_cache far;
-    if (kvg_far_cache(&x->prepared, &far))
+    if (kvg_far_cache(x, &far))
         return 0;
     kvg_announce(x, KVG_RUN_FAR);
     int failed = run_on(x, *args, e, &far);
     kvg_announce(x, KVG_RUN_FIRST);
-    kvg_far_cache_free(&far);
+    kvg_far_cache_free(x, &far);
     return failed;
 }

@@ -29,32 +29,34 @@ static int allocate(struct attention *a)
 {
     struct kvg_execution *x = a->x;
     const struct kvg_prepared *p = &x->prepared;
-    struct kvg_error error;
     a->out_bytes = p->total_q * p->problem.q_heads * p->problem.head_dim * (int64_t)sizeof *a->out;
     a->lse_bytes = p->total_q * p->problem.q_heads * (int64_t)sizeof *a->lse;
-    a->out = kvg_guard_alloc(x->guards, "out", a->out_bytes, &error);
-    a->lse = a->out ? kvg_guard_alloc(x->guards, "lse", a->lse_bytes, &error) : NULL;
-    return a->lse ? 0 : kvg_verdict_of_error(x, &error);
+    a->out = kvg_place(x, "out", a->out_bytes);
+    a->lse = a->out ? kvg_place(x, "lse", a->lse_bytes) : NULL;
+    return a->lse ? 0 : -1;
 }
 
 static void fill_args(struct attention *a)
 {
     struct kvg_execution *x = a->x;
-    struct kvg_prepared *p = &x->prepared;
+    const struct kvg_prepared *p = &x->prepared;
+    const struct kvg_seen *seen = &x->seen;
     int64_t dim = p->problem.head_dim, heads = p->problem.q_heads;
     int quantised = p->problem.kv_dtype != KVG_BF16;
     a->args = (struct kvg_attention_args){
         .problem = &p->problem,
-        .q = p->q8 ? (const void *)p->q8 : (const void *)p->q,
+        .q = p->q8 ? seen->q8 : seen->q,
         .q_stride_token = heads * dim,
         .q_stride_head = dim,
+        .k_cache = p->k_pages,
+        .v_cache = p->v_pages,
         .num_blocks = p->num_blocks,
-        .block_table = p->block_table,
+        .block_table = seen->block_table,
         .block_table_stride = p->block_table_stride,
-        .seq_lens = p->seq_lens,
-        .cu_q_lens = p->cu_q_lens,
-        .scales = {p->q8 ? p->q_scale : NULL, quantised ? p->k_scale : NULL, quantised ? p->v_scale : NULL,
-                   p->scale_stride},
+        .seq_lens = seen->seq_lens,
+        .cu_q_lens = seen->cu_q_lens,
+        .scales = {p->q8 ? seen->q_scale : NULL, quantised ? seen->k_scale : NULL,
+                   quantised ? seen->v_scale : NULL, p->scale_stride},
         .softmax_scale = p->softmax_scale,
         .out = a->out,
         .out_stride_token = heads * dim,
@@ -63,19 +65,16 @@ static void fill_args(struct attention *a)
         .lse_stride_token = heads,
         .workspace = x->workspace,
         .workspace_bytes = x->workspace_bytes,
+        .stream = x->device ? x->device->ops->stream(x->device) : NULL,
     };
-    struct kvg_pages k = {p->k_cache, p->k_pages.stride_block, p->k_pages.stride_slot,
-                          p->k_pages.stride_head};
-    struct kvg_pages v = {p->v_cache, p->v_pages.stride_block, p->v_pages.stride_slot,
-                          p->v_pages.stride_head};
-    a->args.k_cache = k;
-    a->args.v_cache = v;
+    a->args.k_cache.data = seen->k_cache;
+    a->args.v_cache.data = seen->v_cache;
+    x->gathered = a->args;
 }
 
-static void poison_outputs(struct attention *a)
+static int poison_outputs(struct attention *a)
 {
-    kvg_poison(a->out, a->out_bytes);
-    kvg_poison(a->lse, a->lse_bytes);
+    return kvg_poison(a->x, a->out, a->out_bytes) || kvg_poison(a->x, a->lse, a->lse_bytes) ? -1 : 0;
 }
 
 static int run_once(struct attention *a)
@@ -87,25 +86,28 @@ static int run_once(struct attention *a)
 static int compare(struct attention *a, enum kvg_run_kind run)
 {
     struct kvg_execution *x = a->x;
-    struct kvg_error error;
-    if (kvg_compare_attention(a->expectation, a->out, a->lse, x->row, &error))
-        return kvg_verdict_of_error(x, &error);
+    if (kvg_compare_outputs(x, &a->args, a->expectation, 1, x->row))
+        return -1;
     if (x->row->status == KVG_PASSED || x->row->status == KVG_MISTRUSTED) {
-        kvg_remember_output(x, kvg_hash_bytes(a->out, a->out_bytes));
+        kvg_remember_output(x);
         return 0;
     }
-    kvg_explain_attention(x, &a->args, a->expectation, a->out, a->lse, run);
+    kvg_explain_attention(x, &a->args, a->expectation, run);
     return -1;
+}
+
+static int hash_outputs(struct attention *a, uint64_t *out, uint64_t *lse)
+{
+    return kvg_digest(a->x, a->out, a->out_bytes, out) || kvg_digest(a->x, a->lse, a->lse_bytes, lse) ? -1
+                                                                                                      : 0;
 }
 
 /* The same inputs a second time: the same bits, or at least right again where the kernel declares no more. */
 static int run_twice(struct attention *a)
 {
-    uint64_t out_hash = kvg_hash_bytes(a->out, a->out_bytes), lse_hash = kvg_hash_bytes(a->lse, a->lse_bytes);
-    if (run_once(a))
+    uint64_t out_hash, lse_hash;
+    if (hash_outputs(a, &out_hash, &lse_hash) || run_once(a) || hash_outputs(a, &a->out_hash, &a->lse_hash))
         return -1;
-    a->out_hash = kvg_hash_bytes(a->out, a->out_bytes);
-    a->lse_hash = kvg_hash_bytes(a->lse, a->lse_bytes);
     if (!a->arithmetic.deterministic)
         return compare(a, KVG_RUN_SECOND);
     if (a->out_hash == out_hash && a->lse_hash == lse_hash)
@@ -119,10 +121,16 @@ static int run_twice(struct attention *a)
 
 /* ---- timing ---- */
 
-static int timed_call(void *context)
+static int call(void *context)
 {
     struct attention *a = context;
     return a->x->kernel->attention(&a->args);
+}
+
+static int timed_call(void *context)
+{
+    struct attention *a = context;
+    return a->x->recording ? kvg_replay(a->x) : a->x->kernel->attention(&a->args);
 }
 
 static int timed_prepare(void *context)
@@ -134,17 +142,17 @@ static int timed_prepare(void *context)
 static void before_hot(void *context)
 {
     struct attention *a = context;
-    if (a->check_each)
-        poison_outputs(a);
-    kvg_wake_team(a->x->prepared.problem.threads);
+    if (a->check_each && poison_outputs(a))
+        a->x->device_failed = 1;
+    if (!a->x->device)
+        kvg_wake_team(a->x->prepared.problem.threads);
 }
 
-static void before_cold(void *context)
+/* What the call reads and writes, out of all caches of a CPU. */
+static void evict(struct attention *a)
 {
-    struct attention *a = context;
     const struct kvg_prepared *p = &a->x->prepared;
     int64_t cache = p->cache_elements * kvg_dtype_bytes(p->problem.kv_dtype);
-    poison_outputs(a);
     kvg_evict_range(p->k_cache, cache);
     kvg_evict_range(p->v_cache, cache);
     kvg_evict_range(a->args.q, p->total_q * p->problem.q_heads * p->problem.head_dim * (p->q8 ? 1 : 2));
@@ -156,35 +164,57 @@ static void before_cold(void *context)
     kvg_wake_team(p->problem.threads);
 }
 
-/* Is the output of the timed call the one that was verified? */
-static int same_output(void *context)
+static void before_cold(void *context)
 {
     struct attention *a = context;
-    return kvg_hash_bytes(a->out, a->out_bytes) != a->out_hash ||
-           kvg_hash_bytes(a->lse, a->lse_bytes) != a->lse_hash;
+    if (poison_outputs(a))
+        a->x->device_failed = 1;
+    if (a->x->device)
+        kvg_device_flush(a->x);
+    else
+        evict(a);
+}
+
+/* Is the output of the timed call another than the one that was verified? */
+static int differs(void *context)
+{
+    struct attention *a = context;
+    uint64_t out, lse;
+    return hash_outputs(a, &out, &lse) || out != a->out_hash || lse != a->lse_hash;
+}
+
+static int take_times(struct attention *a)
+{
+    struct kvg_execution *x = a->x;
+    int cold = x->c->cache_state == KVG_STATE_COLD;
+    /* Looking at a large output between hot calls would push K and V out of the cache. */
+    a->check_each = cold || a->out_bytes * 8 <= (x->device ? x->device->cache_bytes : kvg_l2_bytes());
+    struct kvg_measurement m = {
+        .call = timed_call,
+        .evict = cold ? before_cold : before_hot,
+        .after = a->check_each && a->arithmetic.deterministic ? differs : NULL,
+        .batch = !cold,
+        .hold = !cold,
+        .context = a,
+    };
+    if (!cold && poison_outputs(a))
+        return -1;
+    if (x->kernel->prepare)
+        x->row->time_prepare = kvg_time_apart(x, timed_prepare, a);
+    return kvg_record(x, call, a) || kvg_time(x, &m) ? -1 : 0;
 }
 
 static int time_calls(struct attention *a)
 {
     struct kvg_execution *x = a->x;
-    int cold = x->c->cache_state == KVG_STATE_COLD;
-    /* Looking at a large output between hot calls would push K and V out of the cache. */
-    a->check_each = cold || a->out_bytes * 8 <= kvg_l2_bytes();
-    struct kvg_measurement m = {
-        .call = timed_call,
-        .evict = cold ? before_cold : before_hot,
-        .after = a->check_each && a->arithmetic.deterministic ? same_output : NULL,
-        .batch = !cold,
-        .context = a,
-    };
-    if (!cold)
-        poison_outputs(a);
-    if (x->kernel->prepare)
-        x->row->time_prepare = kvg_time_apart(x, timed_prepare, a);
-    if (kvg_time(x, &m))
+    int failed = take_times(a);
+    kvg_forget(x);
+    if (failed)
         return -1;
     /* The last output, whole: the rounding of a kernel that is not deterministic has no hash. */
-    if (a->arithmetic.deterministic && same_output(a)) {
+    if (a->arithmetic.deterministic && differs(a)) {
+        if (x->row->status == KVG_CRASHED)
+            return -1;
         kvg_suspect(x, KVG_FAULT_RACE, "right before, other bits while it was timed");
         return kvg_verdict(x, KVG_INCORRECT, KVG_TIMED_OUTPUT_DIFFERS);
     }
@@ -204,19 +234,20 @@ static int run_renewed(struct attention *a, int again)
     struct kvg_row other;
     struct kvg_error error;
     struct kvg_expectation *expectation = NULL;
-    if (kvg_prepared_renew(&x->prepared, x->c->seed + 1000003, &error))
-        return kvg_verdict_of_error(x, &error);
-    if (kvg_expect(&x->prepared, x->kernel, RENEWED_ROWS, &expectation, &error))
+    kvg_expectation_free(a->expectation); /* it refers to the inputs as they were */
+    a->expectation = NULL;
+    if (kvg_renew_inputs(x, x->c->seed + 1000003))
+        return -1;
+    if (kvg_expect(kvg_verified(x), x->kernel, RENEWED_ROWS, &expectation, &error))
         return kvg_verdict_of_error(x, &error);
     int failed = run_once(a);
     if (!failed && kvg_row_init(&other))
         failed = kvg_verdict(x, KVG_OUT_OF_MEMORY, "no memory for a row");
     if (!failed) {
-        if (kvg_compare_attention(expectation, a->out, a->lse, &other, &error))
-            failed = kvg_verdict_of_error(x, &error);
-        else if (other.status == KVG_INCORRECT) {
+        failed = kvg_compare_outputs(x, &a->args, expectation, 0, &other);
+        if (!failed && other.status == KVG_INCORRECT) {
             failed = kvg_verdict(x, KVG_INCORRECT, "after its inputs changed in place: %s", other.reason);
-            kvg_explain_attention(x, &a->args, expectation, a->out, a->lse, KVG_RUN_RENEWED);
+            kvg_explain_attention(x, &a->args, expectation, KVG_RUN_RENEWED);
         }
         kvg_row_free(&other);
     }
@@ -241,14 +272,17 @@ static void verify_and_time(struct attention *a)
 {
     struct kvg_execution *x = a->x;
     struct kvg_error error;
-    if (kvg_expect(&x->prepared, x->kernel, x->options->verify_rows, &a->expectation, &error)) {
+    if (kvg_expect(kvg_verified(x), x->kernel, x->options->verify_rows, &a->expectation, &error)) {
         kvg_verdict_of_error(x, &error);
         return;
     }
+    if (kvg_make_plain(x, &a->args, a->expectation))
+        return;
     if (run_once(a) || compare(a, KVG_RUN_FIRST) || run_twice(a))
         return;
     if (x->timed && x->row->status == KVG_PASSED && time_calls(a))
         return;
+    kvg_remark_whole(x);
     const int again = kvg_wants_again(x);
     if (again && kvg_attend_again(x, &a->args, a->expectation, a->arithmetic.deterministic))
         return;

@@ -45,6 +45,10 @@ static double larger(double a, double b)
 static void take_roofs(struct kvg_execution *x, int again)
 {
     struct kvg_row *row = x->row;
+    if (x->device) {
+        kvg_device_roofs(x, again);
+        return;
+    }
     int64_t threads = x->prepared.problem.threads;
     if (again)
         kvg_meter_forget(x->session->meter);
@@ -79,10 +83,45 @@ static void remark_noise(struct kvg_execution *x)
             100 * spread);
 }
 
+/* Below this many floors the clock's own cost is most of what it shows. A hot sample never is: short calls
+ * are batched until they last KVG_TRUSTED_FLOORS. */
+#define LEAST_FLOORS 2.0
+static void remark_floor(struct kvg_execution *x, const struct kvg_clock *clock, int64_t batch)
+{
+    if (x->row->time_median * (double)batch < LEAST_FLOORS * clock->floor)
+        kvg_remark(x,
+                   "the time is not to be trusted: it is below %g times the %.2g us that the clock measures "
+                   "around nothing",
+                   LEAST_FLOORS, 1e6 * clock->floor);
+}
+
+/* What the device and its clock add to a row. */
+static void tell_device(struct kvg_execution *x, const struct kvg_clock *clock,
+                        const struct kvg_measured *measured)
+{
+    x->row->time_floor = clock->floor;
+    x->row->time_launch = measured->launch;
+    kvg_conditions(x, measured->calls);
+    remark_floor(x, clock, measured->batch);
+}
+
+/* The verdict after a measurement that failed. */
+static int failed_to_time(struct kvg_execution *x, const struct kvg_error *error)
+{
+    if (x->device && (x->device_failed || x->device->lost))
+        return kvg_verdict_of_device(x, "a timed call", NULL);
+    if (x->row->status != KVG_PASSED && x->row->status != KVG_MISTRUSTED)
+        return -1; /* the check after a sample has said why */
+    return kvg_verdict(x, KVG_INCORRECT, "%s",
+                       error->exit_code == KVG_EXIT_INCORRECT ? KVG_TIMED_OUTPUT_DIFFERS : error->text);
+}
+
 int kvg_time(struct kvg_execution *x, struct kvg_measurement *m)
 {
     char name[KVG_CASE_STRING_MAX], method[256];
     double samples[KVG_MAX_SAMPLES];
+    struct kvg_clock clock;
+    struct kvg_measured measured;
     struct kvg_summary summary;
     struct kvg_error error;
     int64_t n = 0;
@@ -93,12 +132,15 @@ int kvg_time(struct kvg_execution *x, struct kvg_measurement *m)
     m->min_samples = x->options->min_samples < m->max_samples ? x->options->min_samples : m->max_samples;
     m->flags = x->options->benchmark_flags;
     m->report = x->report;
+    m->measured = &measured;
+    m->clock = kvg_device_clock(x, &clock) ? NULL : &clock;
     kvg_nvtx_push(name);
+    if (m->clock)
+        x->device->ops->conditions_begin(x->device);
     int failed = kvg_measure_described(m, samples, &n, method, sizeof method, &error);
     kvg_nvtx_pop();
     if (failed)
-        return kvg_verdict(x, KVG_INCORRECT, "%s",
-                           error.exit_code == KVG_EXIT_INCORRECT ? KVG_TIMED_OUTPUT_DIFFERS : error.text);
+        return failed_to_time(x, &error);
     kvg_summarise(samples, n, &summary);
     x->row->time_median = summary.median;
     x->row->time_min = summary.min;
@@ -107,6 +149,8 @@ int kvg_time(struct kvg_execution *x, struct kvg_measurement *m)
     x->row->time_mad = summary.mad;
     x->row->n_samples = n;
     remark_noise(x);
+    if (m->clock)
+        tell_device(x, &clock, &measured);
     kvg_row_set_string(&x->row->timing_method, method);
     if (keep_samples(x->row, samples, n))
         return kvg_verdict(x, KVG_OUT_OF_MEMORY, "no memory for %lld samples", (long long)n);
@@ -119,8 +163,10 @@ double kvg_time_apart(struct kvg_execution *x, int (*call)(void *), void *contex
 {
     double samples[KVG_MAX_SAMPLES];
     struct kvg_summary summary;
+    struct kvg_clock clock;
     int64_t n = 0;
     struct kvg_measurement m = {.name = "apart",
+                                .clock = kvg_device_clock(x, &clock) ? NULL : &clock,
                                 .call = call,
                                 .context = context,
                                 .batch = 1,
@@ -133,9 +179,9 @@ double kvg_time_apart(struct kvg_execution *x, int (*call)(void *), void *contex
     return summary.median;
 }
 
-static int fits_cache(const struct kvg_row *row)
+static int fits_cache(const struct kvg_execution *x)
 {
-    return row->bytes_moved <= kvg_llc_bytes();
+    return x->row->bytes_moved <= kvg_last_cache_bytes(x);
 }
 
 /* The highest rate at which the bytes of the case can come: beyond it a result is no result. A hot case that
@@ -151,13 +197,13 @@ static double highest_byte_roof(const struct kvg_execution *x)
 }
 
 /* A bf16 dot product does twice the work of an FP32 FMA of the same width. */
-static double highest_flop_roof(const struct kvg_row *row)
+static double highest_flop_roof(const struct kvg_execution *x)
 {
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx512bf16"))
-        return 2 * row->flop_roof;
+    if (!x->device && __builtin_cpu_supports("avx512bf16"))
+        return 2 * x->row->flop_roof;
 #endif
-    return row->flop_roof;
+    return x->row->flop_roof;
 }
 
 /* How far beyond what the machine can do the median is: above 1 is impossible, NaN unknown. */
@@ -165,7 +211,7 @@ static double excess(const struct kvg_execution *x, const char **which)
 {
     const struct kvg_row *row = x->row;
     double bytes = (double)row->bytes_moved / row->time_median / highest_byte_roof(x);
-    double flops = row->flops > 0 ? (double)row->flops / row->time_median / highest_flop_roof(row) : NAN;
+    double flops = row->flops > 0 ? (double)row->flops / row->time_median / highest_flop_roof(x) : NAN;
     *which = bytes >= flops || isnan(flops) ? "bytes" : "flops";
     return larger(bytes, flops);
 }
@@ -204,7 +250,7 @@ static double least_time(const struct kvg_execution *x)
     double roof = row->read_roof;
     if (x->c->phase == KVG_PHASE_STORE)
         roof = row->copy_roof;
-    if (x->c->cache_state == KVG_STATE_HOT && fits_cache(row))
+    if (x->c->cache_state == KVG_STATE_HOT && fits_cache(x))
         roof = row->cache_roof;
     double bytes = (double)row->bytes_moved / roof;
     return row->flops > 0 ? larger(bytes, (double)row->flops / row->flop_roof) : bytes;

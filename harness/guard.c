@@ -39,10 +39,9 @@ void kvg_guard_free(struct kvg_guard_list *list)
     free(list);
 }
 
-/* Byte i of a guard, counted from the mapping's start: 16-bit words 0x7fff and 0xffff in a fixed irregular
- * order, NaN in every format wider than or as wide as a byte but e4m3fnuz. The order makes a copy of one
- * guard word over another visible half of the time. */
-static unsigned char pattern(size_t i)
+/* 16-bit words 0x7fff and 0xffff in a fixed irregular order, NaN in every format wider than or as wide as a
+ * byte but e4m3fnuz. The order makes a copy of one guard word over another visible half of the time. */
+unsigned char kvg_guard_pattern(size_t i)
 {
     if (i % 2 == 0)
         return 0xff;
@@ -97,9 +96,9 @@ void *kvg_guard_alloc(struct kvg_guard_list *list, const char *name, int64_t byt
     if (g.bytes >= 4 << 20)
         madvise(g.mapping, g.mapping_bytes, MADV_HUGEPAGE); /* advice: a refusal changes nothing */
     for (size_t i = 0; i < KVG_GUARD_BYTES; i++)
-        g.mapping[i] = pattern(i);
+        g.mapping[i] = kvg_guard_pattern(i);
     for (size_t i = KVG_GUARD_BYTES + (size_t)bytes; i < g.mapping_bytes; i++)
-        g.mapping[i] = pattern(i);
+        g.mapping[i] = kvg_guard_pattern(i);
     return g.payload;
 }
 
@@ -165,13 +164,13 @@ void kvg_guard_seal_all(struct kvg_guard_list *list)
 static int check(const struct guard *g, struct kvg_error *error)
 {
     for (int64_t i = KVG_GUARD_BYTES - 1; i >= 0; i--)
-        if (g->mapping[i] != pattern((size_t)i))
+        if (g->mapping[i] != kvg_guard_pattern((size_t)i))
             return kvg_fail(error, KVG_EXIT_INCORRECT,
                             "%s (%lld bytes) was written %lld bytes before its start", g->name,
                             (long long)g->bytes, (long long)(KVG_GUARD_BYTES - i));
     const unsigned char *tail = g->payload + g->bytes;
     for (int64_t i = 0; i < tail_bytes(g); i++)
-        if (tail[i] != pattern((size_t)(KVG_GUARD_BYTES + g->bytes + i)))
+        if (tail[i] != kvg_guard_pattern((size_t)(KVG_GUARD_BYTES + g->bytes + i)))
             return kvg_fail(error, KVG_EXIT_INCORRECT, "%s (%lld bytes) was written %lld bytes past its end",
                             g->name, (long long)g->bytes, (long long)i);
     if (g->sealed && g->hash != kvg_hash_bytes(g->payload, g->bytes))

@@ -10,6 +10,7 @@
 #ifndef KVG_HARNESS_GUARD_H
 #define KVG_HARNESS_GUARD_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include "../results/error.h"
 
@@ -33,6 +34,8 @@ void kvg_guard_seal_all(struct kvg_guard_list *list);
  * where (bytes before its start or past its end), exit code 2. */
 int kvg_guard_check(const struct kvg_guard_list *list, struct kvg_error *error);
 
+/* What a guard holds: byte i, counted from the first byte of the guard before the buffer. */
+unsigned char kvg_guard_pattern(size_t i);
 /* 64-bit hash of bytes, the same for any thread count. */
 uint64_t kvg_hash_bytes(const void *data, int64_t bytes);
 

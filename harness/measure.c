@@ -48,17 +48,19 @@ double kvg_timer_floor(void)
 /* What the shim's callbacks need. */
 struct sampler {
     const struct kvg_measurement *m;
-    int64_t batch;    /* calls a sample */
-    int call_error;   /* KVG_E* of a failed call */
-    int after_failed; /* the check after a sample said no */
+    int64_t batch;                    /* calls a sample */
+    int call_error;                   /* KVG_E* of a failed call */
+    int clock_failed;                 /* the clock's start or stop */
+    int after_failed;                 /* the check after a sample said no */
+    int64_t calls;                    /* so far */
+    double launches[KVG_MAX_SAMPLES]; /* host seconds a call of the last samples */
+    int64_t n_launches;               /* of the present round; the last KVG_MAX_SAMPLES are kept */
 };
 
-static double take_sample(void *context)
+/* The calls of a sample: host seconds from the first call to the return of the last, < 0 when one failed. */
+static double call_batch(struct sampler *s)
 {
-    struct sampler *s = context;
     struct timespec start, end;
-    if (s->after_failed)
-        return -1;
     clock_gettime(CLOCK_MONOTONIC_RAW, &start);
     for (int64_t i = 0; i < s->batch; i++) {
         int error = s->m->call(s->m->context);
@@ -68,7 +70,30 @@ static double take_sample(void *context)
         }
     }
     clock_gettime(CLOCK_MONOTONIC_RAW, &end);
-    return seconds_between(&start, &end) / (double)s->batch;
+    return seconds_between(&start, &end);
+}
+
+static double take_sample(void *context)
+{
+    struct sampler *s = context;
+    const struct kvg_clock *clock = s->m->clock;
+    double seconds, queued;
+    if (s->after_failed)
+        return -1;
+    if (clock && clock->start(clock->context, s->m->hold)) {
+        s->clock_failed = 1;
+        return -1;
+    }
+    seconds = queued = call_batch(s);
+    if (queued < 0)
+        return -1;
+    if (clock && clock->stop(clock->context, &seconds)) {
+        s->clock_failed = 1;
+        return -1;
+    }
+    s->calls += s->batch;
+    s->launches[s->n_launches++ % KVG_MAX_SAMPLES] = queued / (double)s->batch;
+    return seconds / (double)s->batch;
 }
 
 static void before_sample(void *context)
@@ -89,6 +114,8 @@ static int failure(const struct sampler *s, struct kvg_error *error)
 {
     if (s->after_failed)
         return kvg_fail(error, KVG_EXIT_INCORRECT, "the check after a timed call failed");
+    if (s->clock_failed)
+        return kvg_fail(error, KVG_EXIT_TROUBLE, "the clock of a timed call failed (%s)", s->m->clock->name);
     if (s->call_error)
         return kvg_fail(error, KVG_EXIT_TROUBLE, "a timed call returned error %d", s->call_error);
     return kvg_fail(error, KVG_EXIT_TROUBLE, "Google Benchmark took no samples of %s", s->m->name);
@@ -147,6 +174,7 @@ static int take_rounds(struct sampler *s, struct pace *pace, double *samples, in
     enum { ROUNDS = 3 };
     for (int round = 1;; round++) {
         char *report = NULL;
+        s->n_launches = 0;
         struct kvg_bench bench = {.name = m->name,
                                   .samples = plan_samples(m, pace),
                                   .sample = take_sample,
@@ -173,12 +201,28 @@ static int take_rounds(struct sampler *s, struct pace *pace, double *samples, in
 
 static void describe(const struct sampler *s, double floor_seconds, double median, char *method, size_t size)
 {
-    int length = snprintf(method, size, "CLOCK_MONOTONIC_RAW (reading it: %.0f ns), %lld call%s a sample",
-                          1e9 * floor_seconds, (long long)s->batch, s->batch == 1 ? "" : "s");
+    const struct kvg_clock *clock = s->m->clock;
+    int length =
+        snprintf(method, size, "%s (%s: %.0f ns), %lld call%s a sample",
+                 clock ? clock->name : "CLOCK_MONOTONIC_RAW", clock ? "around nothing" : "reading it",
+                 1e9 * floor_seconds, (long long)s->batch, s->batch == 1 ? "" : "s");
     double share = floor_seconds / (median * (double)s->batch);
     if (share * KVG_TRUSTED_FLOORS > 1 && length > 0 && (size_t)length < size)
         snprintf(method + length, size - (size_t)length, "; the clock itself is up to %.1f %% of it",
                  100 * share);
+}
+
+static void tell(struct sampler *s)
+{
+    struct kvg_measured *out = s->m->measured;
+    const int64_t n = s->n_launches < KVG_MAX_SAMPLES ? s->n_launches : KVG_MAX_SAMPLES;
+    if (!out)
+        return;
+    *out = (struct kvg_measured){.calls = s->calls, .batch = s->batch, .launch = NAN};
+    if (s->m->clock && n > 0) {
+        gsl_sort(s->launches, 1, (size_t)n);
+        out->launch = gsl_stats_median_from_sorted_data(s->launches, 1, (size_t)n);
+    }
 }
 
 int kvg_measure_described(const struct kvg_measurement *m, double *samples, int64_t *n, char *method,
@@ -186,7 +230,7 @@ int kvg_measure_described(const struct kvg_measurement *m, double *samples, int6
 {
     struct sampler s = {.m = m, .batch = 1};
     struct pace pace;
-    double clock_floor = kvg_timer_floor();
+    double clock_floor = m->clock ? m->clock->floor : kvg_timer_floor();
     *n = 0;
     if (m->report)
         *m->report = NULL;
@@ -206,6 +250,7 @@ int kvg_measure_described(const struct kvg_measurement *m, double *samples, int6
     struct kvg_summary summary;
     kvg_summarise(samples, *n, &summary);
     describe(&s, clock_floor, summary.median, method, size);
+    tell(&s);
     return 0;
 }
 

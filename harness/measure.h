@@ -12,11 +12,28 @@
 #include "prepare.h"
 #include "run.h"
 
+/* A clock that is not the host's: `start` before the calls of a sample, `stop` behind them waits for their
+ * end. Both give 0 or -1. */
+struct kvg_clock {
+    char name[64];
+    double floor; /* s: what it measures around nothing */
+    int (*start)(void *context, int hold);
+    int (*stop)(void *context, double *seconds);
+    void *context;
+};
+
+/* What a measurement tells besides its samples. */
+struct kvg_measured {
+    int64_t calls; /* all of them, warm-up included */
+    int64_t batch; /* calls a sample */
+    double launch; /* s: median time until a call returned on the host; NaN without a clock of its own */
+};
+
 /* One timed thing. `call` returns 0 or KVG_E*. `evict` (may be NULL) runs before each sample, untimed.
  *
- * A sample is one call between two readings of CLOCK_MONOTONIC_RAW. Where `batch` allows it (the cache is
- * hot) and one call is shorter than KVG_TRUSTED_FLOORS times the cost of reading the clock, a sample is as
- * many calls as it takes to be longer, divided by their number.
+ * A sample is one call between two readings of CLOCK_MONOTONIC_RAW, or of `clock`. Where `batch` allows it
+ * (the cache is hot) and one call is shorter than KVG_TRUSTED_FLOORS times the cost of reading the clock, a
+ * sample is as many calls as it takes to be longer, divided by their number.
  *
  * Number of samples: at least min_samples; then until their sum reaches min_time, or there are max_samples,
  * or the wall time of all (evictions included) would pass KVG_WALL_PER_MIN_TIME times min_time. The number is
@@ -29,11 +46,14 @@ struct kvg_measurement {
     void *context;
     double min_time;
     int64_t min_samples, max_samples;
-    int (*after)(void *context); /* NULL, or runs after each sample, untimed; not 0 ends the measurement:
-                                    the error then says "the check after a timed call failed" */
-    int batch;                   /* 1: short calls may be batched */
-    const char *const *flags;    /* --benchmark_* flags, NULL-terminated, or NULL */
-    char **report;               /* NULL, or receives Google Benchmark's JSON (malloc'ed) */
+    int (*after)(void *context);   /* NULL, or runs after each sample, untimed; not 0 ends the measurement:
+                                      the error then says "the check after a timed call failed" */
+    int batch;                     /* 1: short calls may be batched */
+    const struct kvg_clock *clock; /* NULL: CLOCK_MONOTONIC_RAW */
+    int hold;                      /* handed to clock->start */
+    struct kvg_measured *measured; /* NULL, or receives the rest */
+    const char *const *flags;      /* --benchmark_* flags, NULL-terminated, or NULL */
+    char **report;                 /* NULL, or receives Google Benchmark's JSON (malloc'ed) */
 };
 #define KVG_TRUSTED_FLOORS 100.0  /* a sample this many clock readings long is off by 1 % at most */
 #define KVG_WALL_PER_MIN_TIME 3.0 /* see above */

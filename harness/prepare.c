@@ -42,11 +42,14 @@ int64_t kvg_dtype_bytes(enum kvg_dtype dtype)
     return kvg_ref_format_info(kvg_ref_format_of(dtype))->bytes;
 }
 
-/* A byte that makes NaN when repeated: 0x7f in e4m3 and e5m2, 0x80 in e4m3fnuz, 0xff in the wide formats. */
+int kvg_poison_byte(enum kvg_dtype dtype)
+{
+    return dtype == KVG_E4M3 || dtype == KVG_E5M2 ? 0x7f : dtype == KVG_E4M3FNUZ ? 0x80 : 0xff;
+}
+
 void kvg_poison_cache(enum kvg_dtype dtype, void *cache, int64_t elements)
 {
-    int byte = dtype == KVG_E4M3 || dtype == KVG_E5M2 ? 0x7f : dtype == KVG_E4M3FNUZ ? 0x80 : 0xff;
-    memset(cache, byte, (size_t)(elements * kvg_dtype_bytes(dtype)));
+    memset(cache, kvg_poison_byte(dtype), (size_t)(elements * kvg_dtype_bytes(dtype)));
 }
 
 struct kvg_input_shape kvg_prepared_shape(const struct kvg_prepared *p)
@@ -70,16 +73,18 @@ static int fill_sources(struct kvg_prepared *p, struct kvg_error *error)
     struct kvg_input_shape shape = kvg_prepared_shape(p);
     int threads = (int)c->threads;
     for (int64_t i = 0; i < c->batch; i++) {
-        shape.seq = i;
+        shape.seq = kvg_prepared_sequence(p, i);
         shape.context = p->seq_lens[i];
         shape.q_len = p->cu_q_lens[i + 1] - p->cu_q_lens[i];
-        uint16_t *q = p->q + p->cu_q_lens[i] * q_row, *k = p->k + p->cu_kv_lens[i] * kv_row,
-                 *v = p->v + p->cu_kv_lens[i] * kv_row;
-        if ((shape.q_len && kvg_input_fill(&shape, KVG_TENSOR_Q, threads, q, error)) ||
-            (shape.context && (kvg_input_fill(&shape, KVG_TENSOR_K, threads, k, error) ||
-                               kvg_input_fill(&shape, KVG_TENSOR_V, threads, v, error))))
+        int64_t q = p->cu_q_lens[i] * q_row, kv = p->cu_kv_lens[i] * kv_row;
+        int kv_too = shape.context > 0 && !p->frame;
+        if ((shape.q_len && kvg_input_fill(&shape, KVG_TENSOR_Q, threads, p->q + q, error)) ||
+            (kv_too && (kvg_input_fill(&shape, KVG_TENSOR_K, threads, p->k + kv, error) ||
+                        kvg_input_fill(&shape, KVG_TENSOR_V, threads, p->v + kv, error))))
             return -1;
     }
+    if (p->frame)
+        return 0;
     for (int64_t i = p->total_kv * kv_row; i < p->store_tokens * kv_row; i++)
         p->k[i] = p->v[i] = BF16_NAN;
     return 0;
@@ -164,32 +169,84 @@ static int quantise(struct kvg_prepared *p, struct kvg_error *error)
     const struct kvg_case *c = &p->c;
     if (kvg_scales_measure(p, error))
         return -1;
-    fill_cache(p, &p->k_pages, p->k_scale, p->k);
-    fill_cache(p, &p->v_pages, p->v_scale, p->v);
-    count_losses(p, p->k_scale, p->k, &p->k_saturated, &p->k_flushed);
-    count_losses(p, p->v_scale, p->v, &p->v_saturated, &p->v_flushed);
+    p->k_saturated = p->v_saturated = p->k_flushed = p->v_flushed = NAN;
+    if (!p->frame) {
+        fill_cache(p, &p->k_pages, p->k_scale, p->k);
+        fill_cache(p, &p->v_pages, p->v_scale, p->v);
+        count_losses(p, p->k_scale, p->k, &p->k_saturated, &p->k_flushed);
+        count_losses(p, p->v_scale, p->v, &p->v_saturated, &p->v_flushed);
+    }
     if (p->q8)
         kvg_ref_quantize_q(KVG_REF_E4M3, KVG_REF_RECIPROCAL, KVG_REF_BF16, p->q, p->total_q, c->q_heads,
                            c->kv_heads, c->head_dim, p->q_scale, p->scale_stride, p->q8);
     return 0;
 }
 
-int kvg_prepare(const struct kvg_case *c, const struct kvg_prepare_options *options, struct kvg_prepared *out,
-                struct kvg_error *error)
+/* Everything behind the fields that say what is wanted: c, values, options, frame and those of a part. */
+static int prepare(struct kvg_prepared *out, struct kvg_error *error)
+{
+    if (kvg_layout_sizes(out, error) || kvg_layout_allocate(out, error) ||
+        kvg_layout_fill(out, out->values.seed, error) || fill_sources(out, error) || quantise(out, error)) {
+        kvg_prepared_free(out);
+        return -1;
+    }
+    out->softmax_scale = (float)(1.0 / sqrt((double)out->c.head_dim));
+    kvg_guard_seal_all(out->guards);
+    return 0;
+}
+
+static void begin(struct kvg_prepared *out, const struct kvg_case *c,
+                  const struct kvg_prepare_options *options)
 {
     memset(out, 0, sizeof *out);
     out->c = out->values = *c;
     kvg_prepare_options_default(&out->options);
     if (options)
         out->options = *options;
-    if (kvg_layout_sizes(out, error) || kvg_layout_allocate(out, error) ||
-        kvg_layout_fill(out, c->seed, error) || fill_sources(out, error) || quantise(out, error)) {
-        kvg_prepared_free(out);
-        return -1;
-    }
-    out->softmax_scale = (float)(1.0 / sqrt((double)c->head_dim));
-    kvg_guard_seal_all(out->guards);
-    return 0;
+}
+
+int kvg_prepare(const struct kvg_case *c, const struct kvg_prepare_options *options, struct kvg_prepared *out,
+                struct kvg_error *error)
+{
+    begin(out, c, options);
+    return prepare(out, error);
+}
+
+int kvg_prepare_frame(const struct kvg_case *c, const struct kvg_prepare_options *options,
+                      struct kvg_prepared *out, struct kvg_error *error)
+{
+    begin(out, c, options);
+    if (!kvg_input_is_synthetic(c->input))
+        return kvg_fail(error, KVG_EXIT_USAGE, "input %s: only synthetic values can be made on a device",
+                        c->input);
+    out->frame = 1;
+    return prepare(out, error);
+}
+
+int kvg_prepare_part(const struct kvg_prepared *frame, const int64_t *sequences, int64_t count,
+                     struct kvg_prepared *out, struct kvg_error *error)
+{
+    begin(out, &frame->c, &frame->options);
+    out->values = frame->values;
+    out->part_of = frame->c.batch;
+    out->whole = frame->problem;
+    out->c.batch = out->values.batch = count;
+    for (int64_t i = 0; i < count && i < KVG_PART_MOST; i++)
+        out->sequence[i] = sequences[i];
+    return prepare(out, error);
+}
+
+int64_t kvg_prepared_sequence(const struct kvg_prepared *p, int64_t i)
+{
+    return p->part_of ? p->sequence[i] : i;
+}
+
+int64_t kvg_sequence_bytes(const struct kvg_case *c, int64_t length)
+{
+    struct kvg_problem problem;
+    kvg_case_problem(c, &problem);
+    return 2 * length * c->kv_heads * c->head_dim *
+           ((int64_t)sizeof(uint16_t) + kvg_dtype_bytes(problem.kv_dtype));
 }
 
 float kvg_scale_with_ties(enum kvg_ref_format format, int64_t nth)

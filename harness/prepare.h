@@ -21,8 +21,11 @@ struct kvg_prepare_options {
 };
 void kvg_prepare_options_default(struct kvg_prepare_options *options); /* 200, 200, 100 */
 
+/* Sequences in a part (kvg_prepare_part), at most. */
+enum { KVG_PART_MOST = 4 };
+
 struct kvg_prepared {
-    struct kvg_case c;
+    struct kvg_case c;      /* of a part: batch is the part's */
     struct kvg_case values; /* c, but for the seed or layer that kvg_prepared_renew last took values from */
     struct kvg_prepare_options options;
     struct kvg_problem problem;
@@ -36,13 +39,13 @@ struct kvg_prepared {
     /* unquantised, bf16, contiguous */
     uint16_t *q; /* [total_q, q_heads, head_dim]; phase store: no rows */
     uint16_t *k; /* [store_tokens, kv_heads, head_dim]: total_kv rows, then NaN in the padding tokens' rows */
-    uint16_t *v; /* as k */
+    uint16_t *v; /* as k; both NULL in a frame */
     /* quantised */
     uint8_t *q8;                        /* as q, e4m3; NULL unless path fp8 */
     float *q_scale, *k_scale, *v_scale; /* [kv_heads] (per_head) or [1]; all 1.0 where nothing is scaled */
     int64_t scale_stride;               /* 0 per_tensor, 1 per_head */
     /* paged cache: shuffled pages, some of them free */
-    void *k_cache, *v_cache;
+    void *k_cache, *v_cache;           /* both NULL in a frame */
     struct kvg_pages k_pages, v_pages; /* data = k_cache, v_cache; strides of the layout */
     int64_t num_blocks;                /* allocated, free ones included */
     int64_t cache_elements;            /* per cache */
@@ -52,8 +55,15 @@ struct kvg_prepared {
     int64_t *slot_mapping; /* [store_tokens]: total_kv slots, with some -1 padding tokens at the end */
     int64_t store_tokens;
     /* how the scales treated the source: shares (0 to 1) of all values whose magnitude over the scale is
-     * beyond the largest code, and of the non-zero values that became zero; 0 for a bf16 cache */
+     * beyond the largest code, and of the non-zero values that became zero; 0 for a bf16 cache, NaN in a
+     * frame
+     */
     double k_saturated, v_saturated, k_flushed, v_flushed;
+    int frame; /* 1: made by kvg_prepare_frame */
+    /* a part alone; else zeros */
+    int64_t part_of;                 /* batch of the whole case */
+    int64_t sequence[KVG_PART_MOST]; /* number of each of its sequences in the whole case */
+    struct kvg_problem whole; /* the problem of the whole case: what the kernel is given and plans with */
     struct kvg_guard_list *guards; /* owns every buffer above; more may be added (unsealed) */
 };
 
@@ -70,6 +80,22 @@ int kvg_prepare(const struct kvg_case *c, const struct kvg_prepare_options *opti
                 struct kvg_error *error);
 void kvg_prepared_free(struct kvg_prepared *p); /* twice is fine */
 
+/* For a synthetic case whose K and V are made where the kernel runs, because they are too large for the host:
+ *   frame  lengths, tables, slots, scales, Q: everything but K, V and their caches;
+ *   part   a few sequences of the frame's case as a case of their own, complete, in pages of their own. Each
+ * has the length and the values, bit by bit, that it has in the whole case (and the whole case's scales):
+ *          those of the frame's present seed, where it was renewed. `sequences` [count <= KVG_PART_MOST] are
+ *          their numbers, all different.
+ * Errors as for kvg_prepare. A part cannot be renewed: make another one. */
+int kvg_prepare_frame(const struct kvg_case *c, const struct kvg_prepare_options *options,
+                      struct kvg_prepared *out, struct kvg_error *error);
+int kvg_prepare_part(const struct kvg_prepared *frame, const int64_t *sequences, int64_t count,
+                     struct kvg_prepared *out, struct kvg_error *error);
+/* Number in the whole case of sequence i: i itself unless p is a part. */
+int64_t kvg_prepared_sequence(const struct kvg_prepared *p, int64_t i);
+/* Bytes of K, V (bf16) and their caches that a sequence of a case takes on the host. */
+int64_t kvg_sequence_bytes(const struct kvg_case *c, int64_t length);
+
 /* Views for the reference: the dequantised cache, and the unquantised tensors. `threads` as the case's. */
 void kvg_prepared_dequantised(const struct kvg_prepared *p, struct kvg_ref_attention *a);
 void kvg_prepared_unquantised(const struct kvg_prepared *p, struct kvg_ref_attention *a);
@@ -77,6 +103,8 @@ void kvg_prepared_unquantised(const struct kvg_prepared *p, struct kvg_ref_atten
 enum kvg_ref_format kvg_ref_format_of(enum kvg_dtype dtype);
 /* Fills a cache of `elements` elements with NaN of its dtype, as unowned slots hold it: what phase store
  * starts from. */
+/* A byte that makes NaN of a dtype when repeated: 0x7f in e4m3 and e5m2, 0x80 in e4m3fnuz, else 0xff. */
+int kvg_poison_byte(enum kvg_dtype dtype);
 void kvg_poison_cache(enum kvg_dtype dtype, void *cache, int64_t elements);
 /* Bytes of an element of a dtype of the ABI. */
 int64_t kvg_dtype_bytes(enum kvg_dtype dtype);
@@ -84,11 +112,11 @@ int64_t kvg_dtype_bytes(enum kvg_dtype dtype);
 /* Did a kernel write outside its buffers, or change its inputs? 0 = no; -1 with the buffer's name. The inputs
  * are hashed at the end of kvg_prepare. */
 int kvg_prepared_check(const struct kvg_prepared *p, struct kvg_error *error);
-/* Gives Q, K, V, scales and caches other values in place, deals the pages anew and, in a ragged batch, moves
- * the lengths on by one sequence (same problem, same buffers): a kernel that remembers its answer, its scales
- * or where the pages lie is found out. Synthetic: the values of `seed`, which should differ from the present
- * one; the case's own brings everything back. Captured: another layer, or the signs flipped where the file
- * has one layer. p->c stays as it is. After a failure p can only be freed. */
+/* Not for a part. Gives Q, K, V, scales and caches other values in place, deals the pages anew and, in a
+ * ragged batch, moves the lengths on by one sequence (same problem, same buffers): a kernel that remembers
+ * its answer, its scales or where the pages lie is found out. Synthetic: the values of `seed`, which should
+ * differ from the present one; the case's own brings everything back. Captured: another layer, or the signs
+ * flipped where the file has one layer. p->c stays as it is. After a failure p can only be freed. */
 int kvg_prepared_renew(struct kvg_prepared *p, uint64_t seed, struct kvg_error *error);
 /* The nth scale under which a quotient is a tie between two codes but its product with the reciprocal is not:
  * x / (x / m) for m half way between codes. Few scales have such a quotient among the bf16 values. */

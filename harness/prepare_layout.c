@@ -48,6 +48,15 @@ int64_t kvg_layout_length(const struct kvg_case *c, int64_t i)
     return length == before && length > 1 ? length - 1 : length;
 }
 
+/* Length of sequence i of a prepared case, whose lengths moved on by `turn` sequences. */
+static int64_t length_of(const struct kvg_prepared *p, int64_t i, int64_t turn)
+{
+    struct kvg_case whole = p->c;
+    if (p->part_of)
+        whole.batch = p->part_of;
+    return kvg_layout_length(&whole, (kvg_prepared_sequence(p, i) + turn) % whole.batch);
+}
+
 int64_t kvg_layout_q_len(const struct kvg_case *c, int64_t length)
 {
     if (c->phase == KVG_PHASE_STORE)
@@ -101,7 +110,7 @@ static int sum_lengths(struct kvg_prepared *p, struct kvg_error *error)
     int64_t owned = 0, max_q_len = 0;
     p->total_q = p->total_kv = 0;
     for (int64_t i = 0; i < c->batch; i++) {
-        int64_t length = kvg_layout_length(c, i), q_len = kvg_layout_q_len(c, length);
+        int64_t length = length_of(p, i, p->values.seed != c->seed), q_len = kvg_layout_q_len(c, length);
         p->total_q += q_len; /* each below 2^31 */
         p->total_kv += length;
         owned += pages_of(c, length);
@@ -129,12 +138,14 @@ static int check_memory(const struct kvg_prepared *p, struct kvg_error *error)
     const struct kvg_case *c = &p->c;
     int64_t bytes = 0, q_row = c->q_heads * c->head_dim, kv_row = c->kv_heads * c->head_dim;
     int64_t page = kv_row, slots = p->num_blocks;
-    int bad =
-        __builtin_mul_overflow(page, c->block_size, &page) || __builtin_mul_overflow(slots, page, &slots) ||
-        add_product(&bytes, slots, 2 * kvg_dtype_bytes(p->problem.kv_dtype)) ||
-        add_product(&bytes, p->store_tokens, 4 * kv_row) || add_product(&bytes, p->total_q, 3 * q_row) ||
-        add_product(&bytes, c->batch, 4 * p->block_table_stride) ||
-        (c->lengths == KVG_LENGTHS_RAGGED && add_product(&bytes, c->batch, 4 * c->context));
+    int ragged = c->lengths == KVG_LENGTHS_RAGGED, kv_too = !p->frame;
+    int bad = __builtin_mul_overflow(page, c->block_size, &page) ||
+              __builtin_mul_overflow(slots, page, &slots) ||
+              (kv_too && (add_product(&bytes, slots, 2 * kvg_dtype_bytes(p->problem.kv_dtype)) ||
+                          add_product(&bytes, p->store_tokens, 4 * kv_row) ||
+                          (ragged && add_product(&bytes, c->batch, 4 * c->context)))) ||
+              add_product(&bytes, p->store_tokens, 8) || add_product(&bytes, p->total_q, 3 * q_row) ||
+              add_product(&bytes, c->batch, 4 * p->block_table_stride);
     if (bad)
         return kvg_fail(error, KVG_EXIT_TROUBLE,
                         "batch %" PRId64 " of %" PRId64 " keys, heads %" PRId64 "/%" PRId64
@@ -180,7 +191,8 @@ int kvg_layout_allocate(struct kvg_prepared *p, struct kvg_error *error)
     const struct kvg_case *c = &p->c;
     int64_t q = p->total_q * c->q_heads * c->head_dim, kv = p->store_tokens * c->kv_heads * c->head_dim;
     int64_t element = kvg_dtype_bytes(p->problem.kv_dtype), scales = p->scale_stride ? c->kv_heads : 1;
-    int ragged = c->lengths == KVG_LENGTHS_RAGGED, fp8 = c->path == KVG_PATH_FP8;
+    int kv_too = !p->frame, ragged = kv_too && c->lengths == KVG_LENGTHS_RAGGED,
+        fp8 = c->path == KVG_PATH_FP8;
     p->guards = kvg_guard_create();
     if (!p->guards)
         return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory");
@@ -188,13 +200,14 @@ int kvg_layout_allocate(struct kvg_prepared *p, struct kvg_error *error)
         !(p->cu_q_lens = allocate(p, "cu_q_lens", c->batch + 1, 4, error)) ||
         !(p->cu_kv_lens = allocate(p, "cu_kv_lens", c->batch + 1, 8, error)) ||
         (ragged && !(p->row_table = allocate(p, "row_table", c->batch * c->context, 4, error))) ||
-        !(p->q = allocate(p, "q", q, 2, error)) || !(p->k = allocate(p, "k", kv, 2, error)) ||
-        !(p->v = allocate(p, "v", kv, 2, error)) || (fp8 && !(p->q8 = allocate(p, "q8", q, 1, error))) ||
+        !(p->q = allocate(p, "q", q, 2, error)) || (kv_too && !(p->k = allocate(p, "k", kv, 2, error))) ||
+        (kv_too && !(p->v = allocate(p, "v", kv, 2, error))) ||
+        (fp8 && !(p->q8 = allocate(p, "q8", q, 1, error))) ||
         !(p->q_scale = allocate(p, "q_scale", scales, 4, error)) ||
         !(p->k_scale = allocate(p, "k_scale", scales, 4, error)) ||
         !(p->v_scale = allocate(p, "v_scale", scales, 4, error)) ||
-        !(p->k_cache = allocate(p, "k_cache", p->cache_elements, element, error)) ||
-        !(p->v_cache = allocate(p, "v_cache", p->cache_elements, element, error)) ||
+        (kv_too && !(p->k_cache = allocate(p, "k_cache", p->cache_elements, element, error))) ||
+        (kv_too && !(p->v_cache = allocate(p, "v_cache", p->cache_elements, element, error))) ||
         !(p->block_table = allocate(p, "block_table", c->batch * p->block_table_stride, 4, error)) ||
         !(p->slot_mapping = allocate(p, "slot_mapping", p->store_tokens, 8, error)))
         return -1;
@@ -210,7 +223,7 @@ static void fill_lengths(struct kvg_prepared *p, int64_t turn)
     p->cu_q_lens[0] = 0;
     p->cu_kv_lens[0] = 0;
     for (int64_t i = 0; i < c->batch; i++) {
-        int64_t length = kvg_layout_length(c, (i + turn) % c->batch);
+        int64_t length = length_of(p, i, turn);
         p->seq_lens[i] = (int32_t)length;
         p->cu_q_lens[i + 1] = p->cu_q_lens[i] + (int32_t)kvg_layout_q_len(c, length);
         p->cu_kv_lens[i + 1] = p->cu_kv_lens[i] + length;

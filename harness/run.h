@@ -22,6 +22,7 @@ struct kvg_run_options {
     int profile;         /* run the kernel once inside an NVTX range, no timing, no verification */
     double timeout;      /* seconds a case may take, default 120 */
     int measure_roofs;   /* 1: measure roofs next to each timed case */
+    int graph;           /* 1: timed calls on a device are recorded once and replayed; nothing on a CPU */
     float random_tokens_q, random_tokens_k, random_tokens_v; /* constants, default 200, 200, 100 */
     const char *const *plugins;         /* shared objects to load, NULL-terminated or NULL */
     const char *const *benchmark_flags; /* --benchmark_* flags passed through, NULL-terminated or NULL */

@@ -20,6 +20,7 @@ enum {
     KEY_VERIFY_ONLY,
     KEY_TIMEOUT,
     KEY_MIN_TIME,
+    KEY_GRAPH,
     KEY_PLOTS,
     KEY_NO_PLOTS,
     KEY_CONSTANTS,
@@ -42,6 +43,8 @@ static const struct argp_option options[] = {
      0},
     {"timeout", KEY_TIMEOUT, "SECONDS", 0, "what a case may take (default 120)", 0},
     {"min-time", KEY_MIN_TIME, "SECONDS", 0, "of samples a timed case (default 0.2)", 0},
+    {"cuda-graph", KEY_GRAPH, NULL, 0,
+     "time kernels of a GPU as replays of a recorded call (a CUDA graph); others as ever", 0},
     {"plots", KEY_PLOTS, NULL, 0, "draw plots in any case", 0},
     {"no-plots", KEY_NO_PLOTS, NULL, 0, "draw none", 0},
     {"random-tokens-constants", KEY_CONSTANTS, "Q,K,V", 0,
@@ -102,6 +105,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_MIN_TIME:
         c->run.min_time = positive("--min-time", arg, state);
+        return 0;
+    case KEY_GRAPH:
+        c->run.graph = 1;
         return 0;
     case KEY_PLOTS:
     case KEY_NO_PLOTS:

@@ -44,13 +44,14 @@ static json_t *strings(const char *const *list)
 
 char *kvg_run_options_to_json(const struct kvg_run_options *o)
 {
-    json_t *root = json_pack(
-        "{s:f s:I s:I s:I s:i s:i s:f s:i s:f s:f s:f s:o s:o}", "min_time", o->min_time, "min_samples",
-        (json_int_t)o->min_samples, "max_samples", (json_int_t)o->max_samples, "verify_rows",
-        (json_int_t)o->verify_rows, "verify_only", o->verify_only, "profile", o->profile, "timeout",
-        o->timeout, "measure_roofs", o->measure_roofs, "random_tokens_q", (double)o->random_tokens_q,
-        "random_tokens_k", (double)o->random_tokens_k, "random_tokens_v", (double)o->random_tokens_v,
-        "plugins", strings(o->plugins), "benchmark_flags", strings(o->benchmark_flags));
+    json_t *root =
+        json_pack("{s:f s:I s:I s:I s:i s:i s:f s:i s:i s:f s:f s:f s:o s:o}", "min_time", o->min_time,
+                  "min_samples", (json_int_t)o->min_samples, "max_samples", (json_int_t)o->max_samples,
+                  "verify_rows", (json_int_t)o->verify_rows, "verify_only", o->verify_only, "profile",
+                  o->profile, "timeout", o->timeout, "measure_roofs", o->measure_roofs, "graph", o->graph,
+                  "random_tokens_q", (double)o->random_tokens_q, "random_tokens_k",
+                  (double)o->random_tokens_k, "random_tokens_v", (double)o->random_tokens_v, "plugins",
+                  strings(o->plugins), "benchmark_flags", strings(o->benchmark_flags));
     char *text = root ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(root);
     return text;
@@ -84,12 +85,12 @@ int kvg_run_options_from_json(const char *line, struct kvg_run_options *o, struc
     kvg_run_options_default(o);
     if (!root)
         return kvg_fail(error, KVG_EXIT_TROUBLE, "run options: %s", where.text);
-    int failed = json_unpack_ex(root, &where, 0, "{s:F s:I s:I s:I s:i s:i s:F s:i s:F s:F s:F s:o s:o}",
-                                "min_time", &o->min_time, "min_samples", &min_samples, "max_samples",
-                                &max_samples, "verify_rows", &verify_rows, "verify_only", &o->verify_only,
-                                "profile", &o->profile, "timeout", &o->timeout, "measure_roofs",
-                                &o->measure_roofs, "random_tokens_q", &q, "random_tokens_k", &k,
-                                "random_tokens_v", &v, "plugins", &plugins, "benchmark_flags", &flags);
+    int failed = json_unpack_ex(
+        root, &where, 0, "{s:F s:I s:I s:I s:i s:i s:F s:i s:i s:F s:F s:F s:o s:o}", "min_time",
+        &o->min_time, "min_samples", &min_samples, "max_samples", &max_samples, "verify_rows", &verify_rows,
+        "verify_only", &o->verify_only, "profile", &o->profile, "timeout", &o->timeout, "measure_roofs",
+        &o->measure_roofs, "graph", &o->graph, "random_tokens_q", &q, "random_tokens_k", &k,
+        "random_tokens_v", &v, "plugins", &plugins, "benchmark_flags", &flags);
     if (failed) {
         json_decref(root);
         return kvg_fail(error, KVG_EXIT_TROUBLE, "run options: %s", where.text);

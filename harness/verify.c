@@ -80,7 +80,7 @@ static int declared_for(const struct kvg_prepared *p, const struct kvg_kernel *k
 {
     const int64_t scales = p->scale_stride ? p->problem.kv_heads : 1;
     memset(declared, 0, sizeof *declared);
-    kernel->arithmetic(&p->problem, p->seq_lens[seq], declared);
+    kernel->arithmetic(p->part_of ? &p->whole : &p->problem, p->seq_lens[seq], declared);
     return kvg_bound_init(bound, &p->problem, declared, all_powers_of_two(p->k_scale, scales),
                           all_powers_of_two(p->v_scale, scales), kernel->name, error);
 }

@@ -29,6 +29,11 @@ int kvg_compare_attention(const struct kvg_expectation *e, const uint16_t *out, 
  * included (the unowned must still hold the poison). */
 int kvg_compare_store(const struct kvg_prepared *p, const void *k_cache, const void *v_cache,
                       struct kvg_row *row, struct kvg_error *error);
+/* The same where a device compared the caches (the expected ones lie there): `first` [K, V] is the first byte
+ * that differs, -1 for none, and codes[K, V] the expected and the stored element there. Fills status and
+ * reason. */
+int kvg_tell_store(const struct kvg_prepared *p, const int64_t first[2], uint8_t codes[2][2][4],
+                   struct kvg_row *row, struct kvg_error *error);
 /* Bit-exact: quantised Q against p->q8. */
 int kvg_compare_quantize_q(const struct kvg_prepared *p, const uint8_t *q8, struct kvg_row *row,
                            struct kvg_error *error);

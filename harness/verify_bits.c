@@ -109,6 +109,33 @@ int kvg_compare_store(const struct kvg_prepared *p, const void *k_cache, const v
     return finish(row, 2 * p->cache_elements, wrong, reason, error);
 }
 
+int kvg_tell_store(const struct kvg_prepared *p, const int64_t first[2], uint8_t codes[2][2][4],
+                   struct kvg_row *row, struct kvg_error *error)
+{
+    const int64_t bytes = kvg_ref_format_info(kvg_ref_format_of(p->problem.kv_dtype))->bytes;
+    const struct kvg_pages *pages[2] = {&p->k_pages, &p->v_pages};
+    char reason[1024] = "";
+    size_t used = 0;
+    int wrong = 0;
+    for (int t = 0; t < 2; t++) {
+        if (first[t] < 0)
+            continue;
+        wrong++;
+        const struct place at = place_of(pages[t], first[t] / bytes);
+        char owner[96];
+        owner_of(p, &at, owner, sizeof owner);
+        used += (size_t)snprintf(reason + used, sizeof reason - used,
+                                 "%sstore: %s codes differ, first at block %lld slot %lld (%s) head %lld dim "
+                                 "%lld: expected 0x%0*x, "
+                                 "got 0x%0*x",
+                                 used ? "; " : "", t == 0 ? "K" : "V", (long long)at.block,
+                                 (long long)at.slot, owner, (long long)at.head, (long long)at.dim,
+                                 (int)(2 * bytes), code_at(codes[t][0], 0, bytes), (int)(2 * bytes),
+                                 code_at(codes[t][1], 0, bytes));
+    }
+    return finish(row, 2 * p->cache_elements, wrong, reason, error);
+}
+
 int kvg_compare_quantize_q(const struct kvg_prepared *p, const uint8_t *q8, struct kvg_row *row,
                            struct kvg_error *error)
 {

@@ -301,6 +301,15 @@ static void fill_row(const struct comparison *c, struct kvg_row *row)
     }
 }
 
+/* Sequences of a part by their numbers in the whole case, for the reason. */
+static void number_sequences(struct comparison *c)
+{
+    struct check *const checks[] = {&c->nonfinite, &c->empty, &c->lse_check, &c->bound,
+                                    &c->probable,  &c->gain,  &c->offset};
+    for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++)
+        checks[i]->row.seq = (int32_t)kvg_prepared_sequence(c->e->p, checks[i]->row.seq);
+}
+
 int kvg_compare_attention(const struct kvg_expectation *e, const uint16_t *out, const float *lse,
                           struct kvg_row *row, struct kvg_error *error)
 {
@@ -317,6 +326,7 @@ int kvg_compare_attention(const struct kvg_expectation *e, const uint16_t *out, 
     scan_all(&c);
     compare_sample(&c);
     fill_row(&c, row);
+    number_sequences(&c);
     row->status = say_failures(&c, reason) ? KVG_INCORRECT
                   : say_doubts(&c, reason) ? KVG_MISTRUSTED
                                            : KVG_PASSED;

@@ -126,8 +126,8 @@ static int check_kernel(const char *path, const struct kvg_kernel *const *list, 
 }
 
 /* All kernels of a plug-in or none. */
-static int add_kernels(const char *path, const struct kvg_kernel *const *list, int64_t count, char *why,
-                       size_t size)
+int kvg_registry_add(const char *path, const struct kvg_kernel *const *list, int64_t count, char *why,
+                     size_t size)
 {
     const struct kvg_kernel **grown;
 
@@ -172,7 +172,7 @@ int kvg_registry_load(const char *path, char *why, size_t size)
         refuse(why, size, "%s: no symbol %s; see kernels/README.md", path, KVG_PLUGIN_SYMBOL);
     } else {
         const struct kvg_kernel *const *list = kernels(&count);
-        if (add_kernels(path, list, count, why, size) == 0) {
+        if (kvg_registry_add(path, list, count, why, size) == 0) {
             return 0; /* stays loaded until the process ends: the list points into it */
         }
     }

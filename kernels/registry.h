@@ -15,6 +15,10 @@ const struct kvg_kernel *kvg_registry_find(const char *name); /* NULL if unknown
 /* Load a plug-in. 0, or -1 with one sentence in why (no such file, no symbol, other ABI version, name taken).
  */
 int kvg_registry_load(const char *path, char *why, size_t size);
+/* Adds kernels of the program itself, under the rules for plug-ins; `who` names them in the error. The list
+ * and its kernels must outlive the process. */
+int kvg_registry_add(const char *who, const struct kvg_kernel *const *list, int64_t count, char *why,
+                     size_t size);
 /* The supporting kernel of highest rank that has the entry point the problem's phase needs, or NULL with the
  * last refusal in why. */
 const struct kvg_kernel *kvg_registry_best(const struct kvg_problem *problem, char *why, size_t size);
