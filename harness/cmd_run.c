@@ -76,7 +76,7 @@ static int complete_repro(const struct kvg_run_options *run, struct kvg_row *row
         fprintf(f, "--plugin %s ", quoted ? quoted : name);
         free(quoted);
     }
-    fprintf(f, "%s%s", constants_text, row->repro + sizeof start - 1);
+    fprintf(f, "%s%s%s", run->graph ? "--cuda-graph " : "", constants_text, row->repro + sizeof start - 1);
     int failed = fclose(f) || kvg_row_set_string(&row->repro, text);
     free(text);
     return failed;
