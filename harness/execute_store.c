@@ -318,13 +318,14 @@ static int run_special(struct store *s)
     if (kvg_row_init(&other))
         return kvg_verdict(x, KVG_OUT_OF_MEMORY, "no memory for a row");
     int failed = kvg_compare_store(p, k, v, &other, &error) ? kvg_verdict_of_error(x, &error) : 0;
-    if (!failed && other.status != KVG_PASSED)
+    if (!failed && other.status != KVG_PASSED) {
+        kvg_explain_store(x, k, v, KVG_RUN_SPECIAL);
         failed =
             kvg_verdict(x, KVG_INCORRECT,
                         "with special values (NaN, infinities, zeros of both signs, ties): %s", other.reason);
-}
-kvg_row_free(&other);
-return failed;
+    }
+    kvg_row_free(&other);
+    return failed;
 }
 
 void kvg_execute_store(struct kvg_execution *x)
