@@ -5,7 +5,8 @@
  */
 #include "launch.h"
 
-enum { THREADS = 256, AHEAD = 8 };
+/* Four blocks a multiprocessor leave registers for all the loads at once. */
+enum { THREADS = 256, RESIDENT = 4, AHEAD = 8 };
 
 /* 16 bytes at data + 16 i. */
 template <bool ALIGNED> __device__ inline ulonglong2 load(const uint8_t *data, int64_t i)
@@ -54,7 +55,7 @@ __device__ inline uint64_t mix_pair(ulonglong2 v, uint64_t place)
 }
 
 template <bool ALIGNED>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, RESIDENT)
     hash_kernel(const uint8_t *data, int64_t bytes, unsigned long long *sum)
 {
     const int64_t whole = bytes / 16, stride = (int64_t)gridDim.x * THREADS * AHEAD;
@@ -103,7 +104,7 @@ __device__ inline void compare(ulonglong2 a, ulonglong2 b, int64_t at, unsigned 
 }
 
 template <bool ALIGNED>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, RESIDENT)
     differs_kernel(const uint8_t *a, const uint8_t *b, int64_t bytes, unsigned long long *first)
 {
     const int64_t whole = bytes / 16, stride = (int64_t)gridDim.x * THREADS * AHEAD / 2;
@@ -133,6 +134,7 @@ __global__ void __launch_bounds__(THREADS)
     for (int64_t piece = blockIdx.x; piece < count; piece += gridDim.x) {
         const T *source = from + (int64_t)index[piece] * units;
         T *target = to + piece * units;
+#pragma unroll 4
         for (int64_t i = threadIdx.x; i < units; i += THREADS)
             target[i] = source[i];
     }

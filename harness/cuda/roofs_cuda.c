@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { PASSES = 3, FLOOR_SAMPLES = 31 };
+enum { PASSES = 3, GRIDS = 4, FLOOR_SAMPLES = 31 };
 
 struct stream_pass {
     void *to, *from;
@@ -44,16 +44,16 @@ static cudaError_t launch_nothing(struct kvg_gpu *g, void *context)
     return kvg_gpu_nothing(g->stream);
 }
 
-/* Shortest time over the passes and over grids of 4 (all that fit at once), 8 and 32 blocks a multiprocessor
- * and of one block a piece of work; NaN when the device failed. */
+/* Shortest time over the passes and over so many grids: one block a piece of work; 4 (all that fit at once),
+ * 8 and 32 blocks a multiprocessor. NaN when the device failed. */
 static double shortest(struct kvg_gpu *g, cudaError_t (*launch)(struct kvg_gpu *, void *),
-                       struct stream_pass *p)
+                       struct stream_pass *p, int grids)
 {
-    static const int grids[] = {4, 8, 32, 0};
+    static const int blocks[] = {0, 4, 8, 32};
     double best = INFINITY;
-    for (size_t i = 0; i < sizeof grids / sizeof grids[0]; i++)
+    for (int i = 0; i < grids; i++)
         for (int pass = 0; pass < PASSES; pass++) {
-            p->blocks = (int64_t)grids[i] * g->multiprocessors;
+            p->blocks = (int64_t)blocks[i] * g->multiprocessors;
             const double t = kvg_gpu_time(g, 0, launch, p);
             if (isnan(t))
                 return NAN;
@@ -98,17 +98,17 @@ static int measure(struct kvg_gpu *g, void *data, int64_t bytes, struct kvg_devi
 {
     struct stream_pass read = {.from = data, .bytes = bytes};
     struct stream_pass copy = {.from = data, .to = (char *)data + bytes / 2, .bytes = bytes / 2};
-    struct stream_pass cached = {.from = data, .bytes = g->l2_bytes / 4 / 65536 * 65536, .times = 16};
+    struct stream_pass cached = {.from = data, .bytes = g->l2_bytes / 4 / 65536 * 65536, .times = 64};
     const cudaError_t e = kvg_gpu_noise(KVG_BF16, data, bytes / 2, 1, g->multiprocessors, g->stream);
     if (e != cudaSuccess)
         return kvg_gpu_fail(g, e, "filling the buffer of the roofs");
     out->floor = floor_of(g);
-    out->read = (double)read.bytes / shortest(g, launch_read, &read);
-    const double by_kernel = shortest(g, launch_copy, &copy),
-                 by_engine = shortest(g, launch_engine_copy, &copy);
+    out->read = (double)read.bytes / shortest(g, launch_read, &read, GRIDS);
+    const double by_kernel = shortest(g, launch_copy, &copy, GRIDS),
+                 by_engine = shortest(g, launch_engine_copy, &copy, 1);
     out->copy = 2.0 * (double)copy.bytes / (by_kernel < by_engine ? by_kernel : by_engine);
     if (cached.bytes > 0)
-        out->cache = (double)cached.bytes * cached.times / shortest(g, launch_cached, &cached);
+        out->cache = (double)cached.bytes * cached.times / shortest(g, launch_cached, &cached, GRIDS);
     return isnan(out->floor) || isnan(out->read) || isnan(out->copy) || (cached.bytes && isnan(out->cache))
                ? -1
                : 0;

@@ -94,23 +94,21 @@ __device__ inline uint4 load_last_cache(const uint4 *p)
     return v;
 }
 
-/* n is a multiple of TILE. In each round a block starts elsewhere, so that no two rounds keep to one path. */
+/* Tiles of the buffer in turn, round after round. */
 __global__ void __launch_bounds__(THREADS, RESIDENT)
-    read_cached_kernel(const uint4 *data, int64_t n, int times, uint4 *sink)
+    read_cached_kernel(const uint4 *data, unsigned tiles, unsigned pieces, uint4 *sink)
 {
-    const int64_t tiles = n / TILE;
     uint4 x = {0, 0, 0, 0};
-    for (int round = 0; round < times; round++)
-        for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-            const uint4 *p = data + (tile + 37 * round) % tiles * TILE + threadIdx.x;
-            uint4 r[AHEAD];
+    for (unsigned piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
+        const uint4 *p = data + (int64_t)(piece % tiles) * TILE + threadIdx.x;
+        uint4 r[AHEAD];
 #pragma unroll
-            for (int j = 0; j < AHEAD; j++)
-                r[j] = load_last_cache(p + THREADS * j);
+        for (int j = 0; j < AHEAD; j++)
+            r[j] = load_last_cache(p + THREADS * j);
 #pragma unroll
-            for (int j = 0; j < AHEAD; j++)
-                x = fold(x, r[j]);
-        }
+        for (int j = 0; j < AHEAD; j++)
+            x = fold(x, r[j]);
+    }
     if (rare(x))
         *sink = x;
 }
@@ -144,11 +142,11 @@ extern "C" cudaError_t kvg_gpu_copy(void *to, const void *from, int64_t bytes, i
 extern "C" cudaError_t kvg_gpu_read_cached(const void *data, int64_t bytes, int times, int64_t blocks,
                                            void *sink, cudaStream_t stream)
 {
-    const int64_t tiles = bytes / 16 / TILE;
-    if (!tiles)
+    const int64_t tiles = bytes / 16 / TILE, pieces = tiles * times;
+    if (!tiles || pieces > INT32_MAX)
         return cudaErrorInvalidValue;
-    read_cached_kernel<<<grid_of(blocks, tiles), THREADS, 0, stream>>>((const uint4 *)data, tiles * TILE,
-                                                                       times, (uint4 *)sink);
+    read_cached_kernel<<<grid_of(blocks, pieces), THREADS, 0, stream>>>((const uint4 *)data, (unsigned)tiles,
+                                                                        (unsigned)pieces, (uint4 *)sink);
     return cudaGetLastError();
 }
 
