@@ -124,8 +124,10 @@ static int gather_facts(struct kvg_gpu *g)
     kvg_gpu_fact(g, "gpu_ecc", "%s", p.ECCEnabled ? "on" : "off");
     const int sm_khz = attribute(g, cudaDevAttrClockRate),
               memory_khz = attribute(g, cudaDevAttrMemoryClockRate);
-    kvg_gpu_fact(g, "gpu_max_sm_clock_hz", "%lld", sm_khz * 1000LL);
-    kvg_gpu_fact(g, "gpu_max_memory_clock_hz", "%lld", memory_khz * 1000LL);
+    if (sm_khz)
+        kvg_gpu_fact(g, "gpu_max_sm_clock_hz", "%lld", sm_khz * 1000LL);
+    if (memory_khz)
+        kvg_gpu_fact(g, "gpu_max_memory_clock_hz", "%lld", memory_khz * 1000LL);
     kvg_gpu_fact(g, "cuda_driver", "%d.%d", driver / 1000, driver % 1000 / 10);
     kvg_gpu_fact(g, "cuda_runtime", "%d.%d", runtime / 1000, runtime % 1000 / 10);
     g->hold_ticks = (sm_khz ? sm_khz : 1500000) / 50; /* kHz / 50 = ticks in 20 us */

@@ -312,9 +312,12 @@ static int with_memory(struct kvg_gpu *g, struct product *x, struct kvg_device_r
 {
     const int64_t matrix = 2LL * SIZE * SIZE;
     char *data = kvg_gpu_allocate(&g->device, 3 * matrix + WORKSPACE);
+    if (!data && g->device.lost)
+        return -1;
     if (!data) {
         add_why(out, "matrix rates: no device memory left for them");
-        return g->device.lost ? -1 : 0;
+        g->device.error[0] = 0; /* told, and nothing failed */
+        return 0;
     }
     x->a = data;
     x->b = data + matrix;
