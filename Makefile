@@ -160,6 +160,7 @@ $(B)/obj/%.o: %.cc
 # The only object that knows version and paths; rebuilt when the commit changes.
 PATHS_harness_paths := $(PATHS_DEF)
 $(B)/obj/harness/paths.o: $(B)/.version
+PATHS_harness_cmd_doctor = -DKVG_BENCHMARK_VERSION='"$(shell pkg-config --modversion benchmark)"'
 $(B)/.version: FORCE
 	@mkdir -p $(@D); echo '$(VERSION) $(GIT_SHA) $(GIT_DIRTY) $(PREFIX) $(CURDIR)' | cmp -s - $@ || \
 	  echo '$(VERSION) $(GIT_SHA) $(GIT_DIRTY) $(PREFIX) $(CURDIR)' > $@

@@ -25,6 +25,7 @@
 
 #include "../kernels/registry.h"
 #include "commands.h"
+#include "device.h"
 #include "doctor.h"
 #include "inputs/inputs.h"
 #include "machine.h"
@@ -33,6 +34,10 @@
 #include "paths.h"
 
 enum verdict { OK, NOTE, NOISY, MISSING };
+
+#ifndef KVG_BENCHMARK_VERSION /* of the library built against; 1.7 cannot be asked */
+#define KVG_BENCHMARK_VERSION "(version unknown)"
+#endif
 
 struct report {
     int missing, noisy;
@@ -189,7 +194,65 @@ static void check_cuda_driver(struct report *report)
         say(report, OK, "CUDA driver", "for CUDA %d.%d, %d GPU%s, first: %s", version / 1000,
             version % 1000 / 10, count, count == 1 ? "" : "s", name);
     }
-    dlclose(cuda);
+    /* it stays open: a driver that was initialised is not closed before the process ends */
+}
+
+static const char *fact_of(struct kvg_device *device, const char *key)
+{
+    const char *name, *value;
+    for (int64_t i = 0; device->ops->fact(device, i, &name, &value) == 0; i++)
+        if (strcmp(name, key) == 0)
+            return value;
+    return "";
+}
+
+static void describe_gpu(struct report *report, struct kvg_device *device)
+{
+    int64_t available = 0, total = 0;
+    device->ops->memory(device, &available, &total);
+    say(report, OK, "GPU", "%s, compute capability %s, %s multiprocessors, %.1f GiB (%.1f free), L2 %.0f MiB",
+        device->name, fact_of(device, "gpu_compute_capability"), fact_of(device, "gpu_multiprocessors"),
+        (double)total / GIB, (double)available / GIB, (double)device->cache_bytes / MIB);
+    say(report, OK, "CUDA runtime", "%s, linked in", fact_of(device, "cuda_runtime"));
+    const char *driver = fact_of(device, "nvidia_driver"), *limit = fact_of(device, "gpu_power_limit_w");
+    if (*driver)
+        say(report, OK, "NVML", "driver %s%s%s%s: clocks, power and temperature are recorded", driver,
+            *limit ? ", power limit " : "", limit, *limit ? " W" : "");
+    else
+        say(report, NOTE, "NVML", "no libnvidia-ml.so.1 that answers: clocks and power stay unknown");
+}
+
+/* Needed for nothing but the matrix roofs. The loader and these places are where the roofs look for it. */
+static void check_cublaslt(struct report *report)
+{
+    static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12"};
+    static const char *const folders[] = {"/usr/local/cuda/lib64", "/usr/local/cuda*/lib64",
+                                          "/usr/local/cuda*/targets/*/lib", "/opt/cuda/lib64", NULL};
+    char path[1024];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (kvg_doctor_library(names[i], folders, path, sizeof path) == 0) {
+            say(report, OK, "cuBLASLt", "%s", path);
+            return;
+        }
+    say(report, NOTE, "cuBLASLt", "absent: the matrix roofs of a GPU are left out");
+}
+
+static void check_gpu(struct report *report)
+{
+    char why[512];
+    if (!kvg_cuda_open) {
+        say(report, NOTE, "GPU", "not asked: this kvgauge was built without CUDA");
+        advise("make builds GPU kernels where nvcc and a GPU are found, make cuda wherever nvcc is");
+        return;
+    }
+    struct kvg_device *device = kvg_cuda_open(0, why, sizeof why);
+    if (device) {
+        describe_gpu(report, device);
+        device->ops->close(device);
+    } else {
+        say(report, NOTE, "GPU", "%s", why);
+    }
+    check_cublaslt(report);
 }
 
 static void check_cuda_toolkit(struct report *report)
@@ -215,11 +278,9 @@ static void check_cuda_toolkit(struct report *report)
 static void check_libraries(struct report *report)
 {
     unsigned major = 0, minor = 0, release = 0;
-    char benchmark[64];
     H5get_libversion(&major, &minor, &release);
     say(report, OK, "HDF5", "%u.%u.%u", major, minor, release);
-    kvg_doctor_library_version("libbenchmark.so", benchmark, sizeof benchmark);
-    say(report, OK, "benchmark", "Google Benchmark %s", *benchmark ? benchmark : "(linked statically)");
+    say(report, OK, "benchmark", "Google Benchmark %s", KVG_BENCHMARK_VERSION);
     say(report, OK, "libraries", "GSL %s, jansson %s, libyaml %s", gsl_version, jansson_version_str(),
         yaml_get_version_string());
 }
@@ -337,6 +398,7 @@ int kvg_cmd_doctor(int argc, char **argv)
     check_virtual(&report, &facts);
     kvg_facts_free(&facts);
     check_cuda_driver(&report);
+    check_gpu(&report);
     check_cuda_toolkit(&report);
     check_libraries(&report);
     check_gnuplot(&report);

@@ -4,8 +4,9 @@
  */
 #include "doctor.h"
 
+#include <dlfcn.h>
 #include <errno.h>
-#include <limits.h>
+#include <glob.h>
 #include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,31 +68,26 @@ void kvg_doctor_first_line(const char *command, char *text, size_t size)
     pclose(pipe);
 }
 
-struct library {
-    const char *soname;
-    char path[1024];
-};
-
-static int match_library(struct dl_phdr_info *info, size_t size, void *data)
+int kvg_doctor_library(const char *soname, const char *const *folders, char *path, size_t size)
 {
-    struct library *library = data;
-    (void)size;
-    if (!strstr(info->dlpi_name, library->soname))
-        return 0;
-    snprintf(library->path, sizeof library->path, "%s", info->dlpi_name);
-    return 1;
-}
-
-void kvg_doctor_library_version(const char *soname, char *text, size_t size)
-{
-    struct library library = {.soname = soname};
-    char real[PATH_MAX];
-    text[0] = '\0';
-    if (!dl_iterate_phdr(match_library, &library) || !realpath(library.path, real))
-        return;
-    const char *version = strstr(real, soname);
-    if (version)
-        snprintf(text, size, "%s", version + strlen(soname) + (version[strlen(soname)] == '.'));
+    void *library = dlopen(soname, RTLD_LAZY | RTLD_LOCAL);
+    for (; !library && folders && *folders; folders++) {
+        char pattern[256];
+        glob_t found;
+        snprintf(pattern, sizeof pattern, "%s/%s", *folders, soname);
+        if (glob(pattern, 0, NULL, &found))
+            continue;
+        for (size_t i = found.gl_pathc; i > 0 && !library; i--)
+            library = dlopen(found.gl_pathv[i - 1], RTLD_LAZY | RTLD_LOCAL);
+        globfree(&found);
+    }
+    if (!library)
+        return -1;
+    struct link_map *map = NULL;
+    snprintf(path, size, "%s",
+             dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 && map && *map->l_name ? map->l_name : soname);
+    dlclose(library);
+    return 0;
 }
 
 /* The folder, or the nearest one above it that exists. */

@@ -15,8 +15,9 @@ double kvg_doctor_cpu_quota(char *text, size_t size);
 int kvg_doctor_program(const char *name, char *path, size_t size);
 /* First line a shell command prints, without the newline. */
 void kvg_doctor_first_line(const char *command, char *text, size_t size);
-/* Version in the file name of a loaded shared library: "libbenchmark.so" -> "1.7.1". */
-void kvg_doctor_library_version(const char *soname, char *text, size_t size);
+/* Where the loader finds a shared library, or one of the folders (glob patterns, NULL-terminated, may be
+ * NULL) has it. It is opened and closed. 0, or -1. */
+int kvg_doctor_library(const char *soname, const char *const *folders, char *path, size_t size);
 /* Can a file be made and written in the folder? Tried by writing one: permission bits say little to root, on
  * a read-only mount or on a full disk. 0, or -1 with errno. */
 int kvg_doctor_try_to_write(const char *folder);

@@ -72,6 +72,9 @@ static int supports_shape(const struct kvg_problem *p, char *why, size_t size)
 
 static int supports_dequant(const struct kvg_problem *p, char *why, size_t size)
 {
+    struct kvg_cuda_device d;
+    if (here(&d, why, size))
+        return 0;
     if (p->path != KVG_PATH_DEQUANT || p->q_dtype != KVG_BF16 ||
         (p->kv_dtype != KVG_BF16 && p->kv_dtype != KVG_E4M3 && p->kv_dtype != KVG_E5M2)) {
         snprintf(why, size, "only path dequant with bf16 Q and a bf16, e4m3 or e5m2 cache");
@@ -82,6 +85,9 @@ static int supports_dequant(const struct kvg_problem *p, char *why, size_t size)
 
 static int supports_fp8(const struct kvg_problem *p, char *why, size_t size)
 {
+    struct kvg_cuda_device d;
+    if (here(&d, why, size))
+        return 0;
     if (p->path != KVG_PATH_FP8 || p->q_dtype != KVG_E4M3 || p->kv_dtype != KVG_E4M3) {
         snprintf(why, size, "only path fp8, which is e4m3 throughout");
         return 0;

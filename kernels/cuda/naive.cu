@@ -127,6 +127,13 @@ static int supports(const struct kvg_problem *p, char *why, size_t size)
 {
     struct kvg_cuda_device d;
     const int q_ok = p->path == KVG_PATH_FP8 ? p->q_dtype == KVG_E4M3 : p->q_dtype == KVG_BF16;
+    if (kvg_cuda_device_here(&d, why, size))
+        return 0;
+    if (d.major < 8) {
+        snprintf(why, size, "compiled for compute capability 8.0 and later, this device has %d.%d", d.major,
+                 d.minor);
+        return 0;
+    }
     if (p->phase == KVG_PHASE_STORE || !q_ok || (p->out_dtype != KVG_BF16 && p->out_dtype != KVG_F32) ||
         (p->kv_dtype != KVG_BF16 && p->kv_dtype != KVG_E4M3 && p->kv_dtype != KVG_E5M2)) {
         snprintf(why, size,
@@ -145,13 +152,6 @@ static int supports(const struct kvg_problem *p, char *why, size_t size)
     }
     if (p->batch * p->max_q_len > INT32_MAX / p->q_heads) {
         snprintf(why, size, "batch x q_len x heads exceeds 2^31 blocks");
-        return 0;
-    }
-    if (kvg_cuda_device_here(&d, why, size))
-        return 0;
-    if (d.major < 8) {
-        snprintf(why, size, "compiled for compute capability 8.0 and later, this device has %d.%d", d.major,
-                 d.minor);
         return 0;
     }
     return 1;

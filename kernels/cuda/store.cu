@@ -171,6 +171,13 @@ __global__ void __launch_bounds__(256) kvg_quantize_q_kernel(const __grid_consta
 static int supports(const struct kvg_problem *p, char *why, size_t size)
 {
     struct kvg_cuda_device d;
+    if (kvg_cuda_device_here(&d, why, size))
+        return 0;
+    if (d.major < 8) {
+        snprintf(why, size, "compiled for compute capability 8.0 and later, this device has %d.%d", d.major,
+                 d.minor);
+        return 0;
+    }
     if (p->phase != KVG_PHASE_STORE && p->path != KVG_PATH_FP8) {
         snprintf(why, size, "stores and quantises Q; does not attend");
         return 0;
@@ -189,13 +196,6 @@ static int supports(const struct kvg_problem *p, char *why, size_t size)
             snprintf(why, size, "K and V must be bf16, or f16 or f32 with an FP8 cache");
             return 0;
         }
-    }
-    if (kvg_cuda_device_here(&d, why, size))
-        return 0;
-    if (d.major < 8) {
-        snprintf(why, size, "compiled for compute capability 8.0 and later, this device has %d.%d", d.major,
-                 d.minor);
-        return 0;
     }
     return 1;
 }
