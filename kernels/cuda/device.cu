@@ -23,7 +23,11 @@ extern "C" int kvg_cuda_device_here(struct kvg_cuda_device *d, char *why, size_t
     if (e == cudaSuccess)
         return 0;
     (void)cudaGetLastError();
-    snprintf(why, size, "no usable CUDA device: %s", cudaGetErrorString(e));
+    if (e == cudaErrorInsufficientDriver)
+        snprintf(why, size, "no NVIDIA driver here, or one too old for CUDA %d.%d", CUDART_VERSION / 1000,
+                 CUDART_VERSION % 1000 / 10);
+    else
+        snprintf(why, size, "no usable CUDA device: %s", cudaGetErrorString(e));
     return -1;
 }
 
