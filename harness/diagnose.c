@@ -542,7 +542,7 @@ static struct kvg_arithmetic *declarations(const struct kvg_failure *f)
     const struct kvg_prepared *p = f->expectation->p;
     struct kvg_arithmetic *declared = calloc((size_t)p->problem.batch, sizeof *declared);
     for (int64_t b = 0; declared && b < p->problem.batch; b++)
-        f->kernel->arithmetic(&p->problem, p->seq_lens[b], &declared[b]);
+        f->kernel->arithmetic(p->part_of ? &p->whole : &p->problem, p->seq_lens[b], &declared[b]);
     return declared;
 }
 

@@ -87,12 +87,12 @@ static void look_at_row(const struct kvg_failure *f, int64_t i, struct kvg_evide
         const double bound = ratio_of(got, (double)e->exact[k], e->worst[k]);
         const double probable = ratio_of(got, (double)e->emulated[k], e->probable[k]);
         const int exact = bound >= probable;
-        const struct kvg_evidence_element element = {.at = {at->seq, at->q_index, at->q_head, d},
-                                                     .got = got,
-                                                     .reference =
-                                                         (double)(exact ? e->exact[k] : e->emulated[k]),
-                                                     .allowed = exact ? e->worst[k] : e->probable[k],
-                                                     .ratio = exact ? bound : probable};
+        const struct kvg_evidence_element element = {
+            .at = {kvg_prepared_sequence(e->p, at->seq), at->q_index, at->q_head, d},
+            .got = got,
+            .reference = (double)(exact ? e->exact[k] : e->emulated[k]),
+            .allowed = exact ? e->worst[k] : e->probable[k],
+            .ratio = exact ? bound : probable};
         row_ratio = fmax(row_ratio, element.ratio);
         if (element.ratio > 1.0)
             keep_worst(out, &element);
@@ -103,7 +103,7 @@ static void look_at_row(const struct kvg_failure *f, int64_t i, struct kvg_evide
     heat_put(&out->heat, at->q_head, position, e->p->total_q, kvg_heat_level(row_ratio));
 }
 
-static void put_checks(const struct kvg_check *checks, struct kvg_evidence *out)
+static void put_checks(const struct kvg_prepared *p, const struct kvg_check *checks, struct kvg_evidence *out)
 {
     for (int i = 0; i < KVG_CHECKS; i++) {
         const struct kvg_check *c = &checks[i];
@@ -114,7 +114,8 @@ static void put_checks(const struct kvg_check *checks, struct kvg_evidence *out)
         snprintf(to->name, sizeof to->name, "%s", c->name);
         to->failed = c->failures;
         to->of = c->of;
-        to->at = (struct kvg_evidence_place){c->row.seq, group ? -1 : c->row.q_index, c->row.q_head, c->dim};
+        to->at = (struct kvg_evidence_place){kvg_prepared_sequence(p, c->row.seq),
+                                             group ? -1 : c->row.q_index, c->row.q_head, c->dim};
         to->got = c->got;
         to->reference = c->reference;
         to->allowed = c->allowed;
@@ -130,7 +131,7 @@ void kvg_evidence_attention(const struct kvg_failure *f, struct kvg_evidence *ou
     *out = (struct kvg_evidence){0};
     snprintf(out->run, sizeof out->run, "%s", kvg_run_words(f->run));
     kvg_compare_checks(e, f->out, f->lse, checks);
-    put_checks(checks, out);
+    put_checks(p, checks, out);
     heat_begin(&out->heat, p->problem.q_heads, p->total_q);
     if (p->problem.max_q_len <= 1)
         snprintf(out->heat.across_words, sizeof out->heat.across_words, "%lld sequence%s",
@@ -143,7 +144,11 @@ void kvg_evidence_attention(const struct kvg_failure *f, struct kvg_evidence *ou
     if (out->n_worst == 0 && checks[0].failures > 0) { /* NaN in a row that is not in the sample */
         const struct kvg_check *c = &checks[0];
         out->worst[out->n_worst++] = (struct kvg_evidence_element){
-            {c->row.seq, c->row.q_index, c->row.q_head, c->dim}, c->got, NAN, NAN, INFINITY};
+            {kvg_prepared_sequence(p, c->row.seq), c->row.q_index, c->row.q_head, c->dim},
+            c->got,
+            NAN,
+            NAN,
+            INFINITY};
         heat_put(&out->heat, c->row.q_head, position_of(p, &c->row), p->total_q, 'N');
     }
 }

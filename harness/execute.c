@@ -130,10 +130,10 @@ static int no_kernel(struct kvg_execution *x)
     struct kvg_problem problem, usual;
     struct kvg_case c;
     char why[512] = "", unused[512];
-    if (strpbrk(x->c->kernel, "*?["))
-        return kvg_verdict(x, KVG_SKIPPED, "none of the kernels '%s' takes this case", x->c->kernel);
     if (kvg_case_on_gpu(x->c) && kvg_use_device(x))
         return -1;
+    if (strpbrk(x->c->kernel, "*?["))
+        return kvg_verdict(x, KVG_SKIPPED, "none of the kernels '%s' takes this case", x->c->kernel);
     if (strcmp(x->c->kernel, "best") != 0)
         return kvg_verdict(x, KVG_SKIPPED, "there is no kernel '%s'%s", x->c->kernel,
                            kvg_registry_has_cuda() || strncmp(x->c->kernel, "cuda/", 5)

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "../kernels/registry.h"
+#include "ask_kernel.h"
 #include "expand.h"
 #include "inputs/inputs.h"
 #include "machine.h"
@@ -36,7 +37,8 @@ struct builder {
     struct kvg_values override[KVG_AXIS_COUNT];
     int effective[KVG_AXIS_COUNT];                   /* an override's value stands in some case */
     const struct kvg_values *values[KVG_AXIS_COUNT]; /* of the sweep being walked; NULL = the default */
-    char where[1100];                                /* "FILE:LINE: " of that sweep, or "" */
+    struct kvg_asker *asker;
+    char where[1100];               /* "FILE:LINE: " of that sweep, or "" */
     struct kvg_error contradiction; /* the first among cases that the filter rejects; text "" when none */
     struct kvg_error *error;
 };
@@ -183,7 +185,7 @@ static int keep_glob(struct builder *b, const struct kvg_case *c)
         const struct kvg_kernel *kernel = kvg_registry_get(i);
         char why[256];
         if (fnmatch(c->kernel, kernel->name, 0) || !has_entry(kernel, c->phase) ||
-            !kernel->supports(&problem, why, sizeof why))
+            !kvg_ask_supports(b->asker, kernel, &problem, why, sizeof why))
             continue;
         struct kvg_case named = *c;
         snprintf(named.kernel, sizeof named.kernel, "%s", kernel->name);
@@ -194,16 +196,27 @@ static int keep_glob(struct builder *b, const struct kvg_case *c)
     return taken ? 0 : keep(b, c);
 }
 
+/* As kvg_registry_best, but for who is asked how. */
 static int keep_best(struct builder *b, const struct kvg_case *c)
 {
+    const struct kvg_kernel *best = NULL, *kernel;
     struct kvg_problem problem;
     struct kvg_case named = *c;
     char why[256];
     kvg_case_problem(c, &problem);
-    const struct kvg_kernel *best = kvg_registry_best(&problem, why, sizeof why);
+    for (int64_t i = 0; (kernel = kvg_registry_get(i)) != NULL; i++)
+        if (has_entry(kernel, c->phase) && (!best || kernel->rank > best->rank) &&
+            kvg_ask_supports(b->asker, kernel, &problem, why, sizeof why))
+            best = kernel;
     if (best)
         snprintf(named.kernel, sizeof named.kernel, "%s", best->name);
     return keep(b, &named);
+}
+
+/* A build without CUDA does not know the names of its kernels: the row will say that it has none. */
+static int may_exist(const char *name)
+{
+    return !kvg_registry_has_cuda() && strncmp(name, "cuda/", 5) == 0;
 }
 
 static int keep_kernels(struct builder *b, const struct kvg_case *c)
@@ -212,9 +225,7 @@ static int keep_kernels(struct builder *b, const struct kvg_case *c)
     if (kvg_case_predicts(c))
         return keep(b, c);
     if (!is_glob(c->kernel) && strcmp(c->kernel, "best")) {
-        /* A build without CUDA does not know the names of its kernels: the row will say that it has none. */
-        int may_exist = !kvg_registry_has_cuda() && strncmp(c->kernel, "cuda/", 5) == 0;
-        if (!kvg_registry_find(c->kernel) && !may_exist)
+        if (!kvg_registry_find(c->kernel) && !may_exist(c->kernel))
             return unknown_kernel(b, c->kernel);
         return keep(b, c);
     }
@@ -345,7 +356,7 @@ static int check_kernel_globs(struct builder *b)
 {
     const struct kvg_values *names = &b->override[KVG_AXIS_KERNEL];
     for (int64_t i = 0; i < names->count; i++) {
-        int64_t matches = !is_glob(names->text[i]);
+        int64_t matches = !is_glob(names->text[i]) || may_exist(names->text[i]);
         for (int64_t k = 0; k < kvg_registry_count(); k++)
             matches += fnmatch(names->text[i], kvg_registry_get(k)->name, 0) == 0;
         if (!matches)
@@ -494,7 +505,8 @@ int kvg_plan_make(const struct kvg_plan_request *request, struct kvg_plan *plan,
         return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory");
     b->plan = plan;
     b->error = error;
-    int failed = plan_cases(b, request);
+    b->asker = kvg_asker_new();
+    int failed = b->asker ? plan_cases(b, request) : out_of_memory(b);
     if (!failed && plan->count == 0)
         failed = nothing_would_run(b, request->filter);
     if (!failed)
@@ -503,6 +515,7 @@ int kvg_plan_make(const struct kvg_plan_request *request, struct kvg_plan *plan,
         regfree(&b->regex);
     for (int a = 0; a < KVG_AXIS_COUNT; a++)
         kvg_values_free(&b->override[a]);
+    kvg_asker_free(b->asker);
     free(b->hashes);
     free(b->table);
     free(b);
