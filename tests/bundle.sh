@@ -64,6 +64,11 @@ else
         grep -q 'cuda/fp8_sm90.* no ' "$scratch/kernels" || [ -e /dev/nvidia0 ]
         report $? "alone in a root: CUDA kernels are listed, and without a driver they say no"
     fi
+    if [ -e "$bundle/bin/device_check" ] && [ ! -e /dev/nvidia0 ]; then
+        alone 60 /bundle/bin/device_check > "$scratch/log" 2>&1
+        [ $? = 3 ] && grep -q '^no device: no NVIDIA driver' "$scratch/log"
+        report $? "alone in a root: the CUDA device is not opened, and says why"
+    fi
     alone 60 /bundle/bin/kvgauge doctor > "$scratch/doctor" 2>&1
     grep -q '^ok  *kernels' "$scratch/doctor" && grep -q '^ok  *input smollm2  */bundle/bin/../share' "$scratch/doctor"
     report $? "alone in a root: doctor finds kernels, suites and inputs"

@@ -114,8 +114,7 @@ static void check_graphs(struct checks *c)
 
 static void print_conditions(struct checks *c, const char *what, const struct kvg_device_conditions *x)
 {
-    const int known = x->sm_clock > 0 && x->power > 0;
-    check(c, known || x->why[0] || isnan(x->sm_clock),
+    check(c, x->sm_clock > 0 || x->power > 0 || x->why[0],
           "conditions %s: SM %.0f MHz, memory %.0f MHz, %.0f W, %.2f J, %.0f C, throttle '%s' %s", what,
           x->sm_clock / 1e6, x->memory_clock / 1e6, x->power, x->energy, x->temperature, x->throttle, x->why);
 }
