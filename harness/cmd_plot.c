@@ -25,7 +25,7 @@ static const struct argp_option options[] = {
      "folder for the pictures and their data tables (default: plots/out of the source tree, "
      "else ./kvgauge-plots)",
      0},
-    {"only", KEY_ONLY, "FIGURE", 0, "one of error, throughput, footprint, heatmap, roofline", 0},
+    {"only", KEY_ONLY, "FIGURE", 0, "one of error, gain, throughput, footprint, heatmap, roofline", 0},
     {"format", KEY_FORMAT, "LIST", 0, "svg, png or svg,png (default)", 0},
     {"filter", KEY_FILTER, "REGEX", 0,
      "only rows whose case string matches the POSIX extended REGEX; a leading - negates", 0},

@@ -15,6 +15,7 @@
 #include "../results/file.h"
 #include "../results/table.h"
 #include "commands.h"
+#include "dump.h"
 #include "machine.h"
 #include "measure.h"
 #include "paths.h"
@@ -321,11 +322,12 @@ static void say_failures(const struct kvg_results *results, const struct kvg_run
                 "kvgauge: nothing ran: %lld skipped, the first because %s; `kvgauge show %s` tells more\n",
                 (long long)results->count, results->rows[0].reason, file ? file : "FILE");
     else if (failed > 0)
-        fprintf(stderr,
-                "kvgauge: %lld of %lld rows did not pass, the first %s%s%s: %s; `kvgauge show %s` tells more\n",
-                (long long)failed, (long long)ran, kvg_status_name((enum kvg_status)first->status),
-                first->suspected[0] ? ", suspected: " : "", first->suspected, first->reason,
-                file ? file : "FILE");
+        fprintf(
+            stderr,
+            "kvgauge: %lld of %lld rows did not pass, the first %s%s%s: %s; `kvgauge show %s` tells more\n",
+            (long long)failed, (long long)ran, kvg_status_name((enum kvg_status)first->status),
+            first->suspected[0] ? ", suspected: " : "", first->suspected, first->reason,
+            file ? file : "FILE");
     free(file);
 }
 
@@ -409,6 +411,24 @@ static int profile(const struct kvg_run_command *command, const struct kvg_plan 
     return ran > 0 ? KVG_EXIT_OK : KVG_EXIT_TROUBLE;
 }
 
+/* One file holds one case; and where dumps cannot be written is better known before the run than in it. */
+static int check_dump(const struct kvg_run_command *command, const struct kvg_plan *plan,
+                      struct kvg_error *error)
+{
+    char path[KVG_PATH_MAX];
+    const char *to = command->run.dump;
+    if (!to || command->dry_run)
+        return 0;
+    if (!*to)
+        return kvg_fail(error, KVG_EXIT_USAGE, "--dump: a folder's name would be right");
+    if (kvg_dump_name(to, "0000000000000000", path, sizeof path, error))
+        return -1;
+    if (strcmp(path, to) == 0 && plan->count > 1)
+        return kvg_fail(error, KVG_EXIT_USAGE, "--dump %s: one file cannot hold %lld cases; name a folder",
+                        to, (long long)plan->count);
+    return 0;
+}
+
 static int run_as_asked(int argc, char **argv, const struct kvg_run_command *command)
 {
     struct kvg_plan plan;
@@ -416,7 +436,9 @@ static int run_as_asked(int argc, char **argv, const struct kvg_run_command *com
     int code;
     if (kvg_plan_options_make(&command->plan, &plan, &error))
         return kvg_report_error(&error);
-    if (command->dry_run)
+    if (check_dump(command, &plan, &error))
+        code = kvg_report_error(&error);
+    else if (command->dry_run)
         code = dry_run(&plan);
     else if (command->run.profile)
         code = profile(command, &plan);

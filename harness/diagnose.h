@@ -42,6 +42,7 @@ struct kvg_failure {
     const struct kvg_past_scales *past; /* or NULL */
     int unstable;                       /* 1: the same call again gave other bits */
     int workspace;                      /* 1: the call is right once the workspace is zero */
+    int tail;                           /* 1: it is right once slots that no sequence owns are zero */
     int old_output;                     /* 1: these are the bits of an earlier call with other inputs */
 };
 /* Both always fill what they are given. */

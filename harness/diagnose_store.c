@@ -277,9 +277,13 @@ static int by_place(const struct tensors *t, const struct found *f, struct kvg_d
     return 1;
 }
 
-static int by_value(const struct tensors *t, const struct found *f, struct kvg_diagnosis *d)
+/* A way that leaves at most so many wrong codes unexplained. */
+static int by_value(const struct tensors *t, const struct found *f, int64_t most_left,
+                    struct kvg_diagnosis *d)
 {
     int best = 0;
+    if (f->wrong == 0)
+        return 0;
     if (t->format == KVG_REF_BF16) {
         if (f->rounded_to_fp8 < f->wrong)
             return 0;
@@ -288,7 +292,7 @@ static int by_value(const struct tensors *t, const struct found *f, struct kvg_d
     }
     for (int w = 1; w < WAYS; w++)
         best = f->left[w] < f->left[best] ? w : best;
-    if (f->left[best] > f->wrong / 20)
+    if (f->left[best] > most_left)
         return 0;
     say(d, ways[best].fault, "%s: that gives %lld of %lld wrong codes", ways[best].words,
         (long long)(f->wrong - f->left[best]), (long long)f->wrong);
@@ -325,7 +329,7 @@ void kvg_diagnose_store(const struct kvg_prepared *p, const void *k_cache, const
             "right in low slots, wrong where slot times stride needs more than 32 bits");
     else if (!count(&t, &f))
         say(d, KVG_FAULT_UNKNOWN, "no code differs any more");
-    else if (by_place(&t, &f, d) || by_value(&t, &f, d))
+    else if (by_value(&t, &f, 0, d) || by_place(&t, &f, d) || by_value(&t, &f, f.wrong / 20, d))
         return;
     else if (run == KVG_RUN_RENEWED)
         say(d, KVG_FAULT_STALE_STATE, "right before, wrong once other values lay in the same buffers");

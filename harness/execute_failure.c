@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dump.h"
 #include "execute.h"
 
 enum { CALLS_AGAIN = 3 };
@@ -136,6 +137,118 @@ static void call_again(struct kvg_execution *x, const struct kvg_attention_args 
     restore(x, &saved);
 }
 
+/* Every slot that no token owns gets codes of zero (1) or NaN again (0), as the harness left them. */
+static int fill_unowned(const struct kvg_prepared *p, int zero)
+{
+    const struct kvg_pages *const pages[2] = {&p->k_pages, &p->v_pages};
+    const int64_t size = p->problem.block_size, slots = p->num_blocks * size, dim = p->problem.head_dim;
+    const int64_t bytes = kvg_dtype_bytes(p->problem.kv_dtype);
+    char *owned = calloc((size_t)slots + 1, 1);
+    if (!owned)
+        return -1;
+    for (int64_t i = 0; i < p->total_kv; i++)
+        if (p->slot_mapping[i] >= 0)
+            owned[p->slot_mapping[i]] = 1;
+    for (int64_t slot = 0; slot < slots; slot++)
+        for (int64_t t = 0; t < 2 && !owned[slot]; t++)
+            for (int64_t h = 0; h < p->problem.kv_heads; h++) {
+                char *at = (char *)pages[t]->data +
+                           bytes * (slot / size * pages[t]->stride_block +
+                                    slot % size * pages[t]->stride_slot + h * pages[t]->stride_head);
+                if (zero)
+                    memset(at, 0, (size_t)(dim * bytes));
+                else
+                    kvg_poison_cache(p->problem.kv_dtype, at, dim);
+            }
+    free(owned);
+    return 0;
+}
+
+static int has_nonfinite(const uint16_t *out, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        if ((out[i] & 0x7f80u) == 0x7f80u)
+            return 1;
+    return 0;
+}
+
+/* NaN says that something is wrong and hides what. So the kernel runs once more on a cache in which slots
+ * that nobody owns hold zeros: what it makes of them can be told. The zeros stay until the diagnosis is done.
+ */
+static void call_on_zeros(struct kvg_execution *x, const struct kvg_attention_args *args,
+                          struct kvg_failure *f, uint16_t *out, float *lse)
+{
+    const struct kvg_prepared *p = &x->prepared;
+    const int64_t rows = p->total_q * p->problem.q_heads, count = rows * p->problem.head_dim;
+    struct kvg_row other;
+    struct kvg_error error;
+    kvg_poison(args->out, count * (int64_t)sizeof *out);
+    if (args->lse)
+        kvg_poison(args->lse, rows * (int64_t)sizeof *lse);
+    kvg_poison(x->workspace, x->workspace_bytes);
+    if ((x->kernel->prepare && x->kernel->prepare(args)) || x->kernel->attention(args))
+        return;
+    memcpy(out, args->out, (size_t)count * sizeof *out);
+    if (args->lse)
+        memcpy(lse, args->lse, (size_t)rows * sizeof *lse);
+    if (kvg_row_init(&other))
+        return;
+    f->tail =
+        kvg_compare_attention(f->expectation, out, f->lse, &other, &error) == 0 && other.status == KVG_PASSED;
+    kvg_row_free(&other);
+}
+
+static void diagnose(struct kvg_execution *x, const struct kvg_attention_args *args, struct kvg_failure *f,
+                     uint16_t *out, float *lse)
+{
+    const struct kvg_prepared *p = &x->prepared;
+    const int64_t count = p->total_q * p->problem.q_heads * p->problem.head_dim;
+    struct kvg_diagnosis diagnosis;
+    const int on_cpu =
+        x->kernel->device == KVG_DEVICE_CPU && f->run != KVG_RUN_FAR && f->run != KVG_RUN_REPEAT;
+    if (on_cpu)
+        call_again(x, args, f, count * (int64_t)sizeof *out);
+    const int zeros =
+        on_cpu && !f->unstable && !f->workspace && has_nonfinite(out, count) && fill_unowned(p, 1) == 0;
+    if (zeros)
+        call_on_zeros(x, args, f, out, lse);
+    kvg_diagnose_attention(f, &diagnosis);
+    if (zeros && fill_unowned(p, 0))
+        x->session->tainted = 1; /* the cache is not what it was */
+    kvg_suspect(x, diagnosis.suspected, "%s", diagnosis.why);
+}
+
+/* ---------------------------------------------------------------- dumps */
+
+/* The name of the dump of this row, in the evidence; 0 where none is wanted. */
+static int name_dump(const struct kvg_execution *x, struct kvg_evidence *evidence)
+{
+    struct kvg_error error;
+    if (!x->options->dump)
+        return 0;
+    if (kvg_dump_name(x->options->dump, x->row->case_id, evidence->dump, sizeof evidence->dump, &error) == 0)
+        return 1;
+    snprintf(evidence->dump, sizeof evidence->dump, "none: %.200s", error.text);
+    return 0;
+}
+
+static void dump_attention(const struct kvg_execution *x, const struct kvg_failure *f,
+                           struct kvg_evidence *evidence)
+{
+    struct kvg_error error;
+    if (name_dump(x, evidence) && kvg_dump_attention(evidence->dump, f, x->row->reason, &error))
+        snprintf(evidence->dump, sizeof evidence->dump, "none: %.200s", error.text);
+}
+
+static void dump_store(const struct kvg_execution *x, const void *k_cache, const void *v_cache,
+                       enum kvg_run_kind run, struct kvg_evidence *evidence)
+{
+    struct kvg_error error;
+    if (name_dump(x, evidence) && kvg_dump_store(evidence->dump, &x->prepared, x->kernel->name, k_cache,
+                                                 v_cache, run, x->row->reason, &error))
+        snprintf(evidence->dump, sizeof evidence->dump, "none: %.200s", error.text);
+}
+
 void kvg_explain_attention(struct kvg_execution *x, const struct kvg_attention_args *args,
                            const struct kvg_expectation *e, enum kvg_run_kind run)
 {
@@ -148,7 +261,6 @@ void kvg_explain_attention(struct kvg_execution *x, const struct kvg_attention_a
     uint16_t *out_copy = malloc((size_t)out_bytes + 1);
     float *lse_copy = malloc((size_t)rows * sizeof *lse_copy + 1);
     struct kvg_evidence *evidence = malloc(sizeof *evidence);
-    struct kvg_diagnosis diagnosis;
     if (out_copy && lse_copy && evidence) {
         memcpy(out_copy, out, (size_t)out_bytes); /* calls to come overwrite them */
         if (lse)
@@ -161,12 +273,10 @@ void kvg_explain_attention(struct kvg_execution *x, const struct kvg_attention_a
                                 .past = &x->session->past,
                                 .old_output = was_right_before(x, kvg_hash_bytes(out, out_bytes))};
         remember_scales(x);
-        if (x->kernel->device == KVG_DEVICE_CPU && run != KVG_RUN_FAR && run != KVG_RUN_REPEAT)
-            call_again(x, args, &f, out_bytes);
         kvg_evidence_attention(&f, evidence);
+        dump_attention(x, &f, evidence);
         put_evidence(x, evidence);
-        kvg_diagnose_attention(&f, &diagnosis);
-        kvg_suspect(x, diagnosis.suspected, "%s", diagnosis.why);
+        diagnose(x, args, &f, out_copy, lse_copy);
     }
     free(out_copy);
     free(lse_copy);
@@ -182,6 +292,7 @@ void kvg_explain_store(struct kvg_execution *x, const void *k_cache, const void 
     struct kvg_diagnosis diagnosis;
     if (evidence) {
         kvg_evidence_store(&x->prepared, k_cache, v_cache, run, evidence);
+        dump_store(x, k_cache, v_cache, run, evidence);
         put_evidence(x, evidence);
     }
     free(evidence);

@@ -21,6 +21,7 @@ struct kvg_run_options {
     int verify_only;     /* no timing whatever the cases say */
     int profile;         /* run the kernel once inside an NVTX range, no timing, no verification */
     double timeout;      /* seconds a case may take, default 120 */
+    const char *dump;    /* NULL, or where the tensors of rows that fail go: a folder or FILE.h5 */
     int measure_roofs;   /* 1: measure roofs next to each timed case */
     int graph;           /* 1: timed calls on a device are recorded once and replayed; nothing on a CPU */
     float random_tokens_q, random_tokens_k, random_tokens_v; /* constants, default 200, 200, 100 */

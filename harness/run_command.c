@@ -21,6 +21,7 @@ enum {
     KEY_TIMEOUT,
     KEY_MIN_TIME,
     KEY_GRAPH,
+    KEY_DUMP,
     KEY_PLOTS,
     KEY_NO_PLOTS,
     KEY_CONSTANTS,
@@ -45,6 +46,11 @@ static const struct argp_option options[] = {
     {"min-time", KEY_MIN_TIME, "SECONDS", 0, "of samples a timed case (default 0.2)", 0},
     {"cuda-graph", KEY_GRAPH, NULL, 0,
      "time kernels of a GPU as replays of a recorded call (a CUDA graph); others as ever", 0},
+    {"dump", KEY_DUMP, "FOLDER", 0,
+     "write inputs, output and reference of each row that a check fails to FOLDER/CASE_ID.h5; for a single "
+     "case "
+     "FILE.h5 will do",
+     0},
     {"plots", KEY_PLOTS, NULL, 0, "draw plots in any case", 0},
     {"no-plots", KEY_NO_PLOTS, NULL, 0, "draw none", 0},
     {"random-tokens-constants", KEY_CONSTANTS, "Q,K,V", 0,
@@ -108,6 +114,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_GRAPH:
         c->run.graph = 1;
+        return 0;
+    case KEY_DUMP:
+        c->run.dump = arg;
         return 0;
     case KEY_PLOTS:
     case KEY_NO_PLOTS:

@@ -44,14 +44,14 @@ static json_t *strings(const char *const *list)
 
 char *kvg_run_options_to_json(const struct kvg_run_options *o)
 {
-    json_t *root =
-        json_pack("{s:f s:I s:I s:I s:i s:i s:f s:i s:i s:f s:f s:f s:o s:o}", "min_time", o->min_time,
-                  "min_samples", (json_int_t)o->min_samples, "max_samples", (json_int_t)o->max_samples,
-                  "verify_rows", (json_int_t)o->verify_rows, "verify_only", o->verify_only, "profile",
-                  o->profile, "timeout", o->timeout, "measure_roofs", o->measure_roofs, "graph", o->graph,
-                  "random_tokens_q", (double)o->random_tokens_q, "random_tokens_k",
-                  (double)o->random_tokens_k, "random_tokens_v", (double)o->random_tokens_v, "plugins",
-                  strings(o->plugins), "benchmark_flags", strings(o->benchmark_flags));
+    json_t *root = json_pack(
+        "{s:f s:I s:I s:I s:i s:i s:f s:i s:i s:s s:f s:f s:f s:o s:o}", "min_time", o->min_time,
+        "min_samples", (json_int_t)o->min_samples, "max_samples", (json_int_t)o->max_samples, "verify_rows",
+        (json_int_t)o->verify_rows, "verify_only", o->verify_only, "profile", o->profile, "timeout",
+        o->timeout, "measure_roofs", o->measure_roofs, "graph", o->graph, "dump", o->dump ? o->dump : "",
+        "random_tokens_q", (double)o->random_tokens_q, "random_tokens_k", (double)o->random_tokens_k,
+        "random_tokens_v", (double)o->random_tokens_v, "plugins", strings(o->plugins), "benchmark_flags",
+        strings(o->benchmark_flags));
     char *text = root ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(root);
     return text;
@@ -80,16 +80,17 @@ int kvg_run_options_from_json(const char *line, struct kvg_run_options *o, struc
     json_error_t where;
     json_int_t min_samples, max_samples, verify_rows;
     double q, k, v;
+    const char *dump = "";
     json_t *plugins, *flags;
     json_t *root = json_loads(line, 0, &where);
     kvg_run_options_default(o);
     if (!root)
         return kvg_fail(error, KVG_EXIT_TROUBLE, "run options: %s", where.text);
     int failed = json_unpack_ex(
-        root, &where, 0, "{s:F s:I s:I s:I s:i s:i s:F s:i s:i s:F s:F s:F s:o s:o}", "min_time",
+        root, &where, 0, "{s:F s:I s:I s:I s:i s:i s:F s:i s:i s:s s:F s:F s:F s:o s:o}", "min_time",
         &o->min_time, "min_samples", &min_samples, "max_samples", &max_samples, "verify_rows", &verify_rows,
         "verify_only", &o->verify_only, "profile", &o->profile, "timeout", &o->timeout, "measure_roofs",
-        &o->measure_roofs, "graph", &o->graph, "random_tokens_q", &q, "random_tokens_k", &k,
+        &o->measure_roofs, "graph", &o->graph, "dump", &dump, "random_tokens_q", &q, "random_tokens_k", &k,
         "random_tokens_v", &v, "plugins", &plugins, "benchmark_flags", &flags);
     if (failed) {
         json_decref(root);
@@ -101,6 +102,8 @@ int kvg_run_options_from_json(const char *line, struct kvg_run_options *o, struc
     o->random_tokens_q = (float)q;
     o->random_tokens_k = (float)k;
     o->random_tokens_v = (float)v;
+    o->dump = *dump ? strdup(dump) : NULL;
+    failed |= *dump && !o->dump;
     o->plugins = list_of(plugins, &failed);
     o->benchmark_flags = list_of(flags, &failed);
     json_decref(root);
@@ -116,6 +119,8 @@ static void free_list(const char *const *list)
 
 void kvg_run_options_free(struct kvg_run_options *options)
 {
+    free((char *)(uintptr_t)options->dump);
+    options->dump = NULL;
     free_list(options->plugins);
     free_list(options->benchmark_flags);
     options->plugins = NULL;

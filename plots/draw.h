@@ -38,6 +38,7 @@ void figure_left_out(struct plotter *p, const char *figure, const char *why);
 
 /* The figures, each for every group of rows it fits. 0, or -1 with the error. */
 int draw_error(struct plotter *p);
+int draw_gain(struct plotter *p);
 int draw_throughput(struct plotter *p);
 int draw_footprint(struct plotter *p);
 int draw_heatmap(struct plotter *p);

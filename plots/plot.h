@@ -4,7 +4,8 @@
  *
  * For every figure a data table NAME.tsv is written, and gnuplot turns it into NAME.svg and NAME.png with one
  * of the scripts in this folder. Figures: error       kernel and quantisation error against context, a line
- * per scheme and calibration throughput  KV bytes (prefill: flops) per second against context, with the
+ * per scheme and calibration gain  share of the output that a predicted accumulator keeps, against context
+ * throughput  KV bytes (prefill: flops) per second against context, with the
  * measured roofs footprint   bytes and bytes per token against context, a line per dtype heatmap quantisation
  * error over scheme x calibration x layer, on captured tensors roofline    flops per second against
  * arithmetic intensity, under the measured roofs

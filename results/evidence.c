@@ -75,8 +75,8 @@ static json_t *heat_to_json(const struct kvg_evidence_heat *heat)
 
 char *kvg_evidence_to_text(const struct kvg_evidence *e)
 {
-    json_t *root = json_pack("{s:s,s:o,s:o,s:o}", "run", e->run, "checks", checks_to_json(e), "worst",
-                             elements_to_json(e), "heat", heat_to_json(&e->heat));
+    json_t *root = json_pack("{s:s,s:s,s:o,s:o,s:o}", "run", e->run, "dump", e->dump, "checks",
+                             checks_to_json(e), "worst", elements_to_json(e), "heat", heat_to_json(&e->heat));
     /* six digits are plenty for a person */
     char *text = root ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(7)) : NULL;
     json_decref(root);
@@ -159,6 +159,7 @@ int kvg_evidence_from_text(const char *text, struct kvg_evidence *e)
     }
     const json_t *worst = json_object_get(root, "worst");
     copy_text(e->run, sizeof e->run, json_object_get(root, "run"));
+    copy_text(e->dump, sizeof e->dump, json_object_get(root, "dump"));
     read_checks(json_object_get(root, "checks"), e);
     for (size_t i = 0; i < json_array_size(worst) && e->n_worst < KVG_EVIDENCE_WORST; i++)
         read_numbers(json_array_get(worst, i), &e->worst[e->n_worst++]);

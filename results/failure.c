@@ -182,6 +182,10 @@ void kvg_failure_print(FILE *out, const struct kvg_row *row, const struct kvg_fa
             paragraph(out, "run", e->run);
         print_checks(out, e);
         print_worst(out, e, strcmp(row->phase, "store") == 0);
+        if (e->dump[0]) {
+            label(out, "dump");
+            fprintf(out, "%s\n", e->dump);
+        }
         print_heat(out, &e->heat, strcmp(row->phase, "store") == 0, style);
     }
     if (row->suspected[0]) {

@@ -15,3 +15,21 @@ for i in sorted(range(len(f["status"])), key=lambda i: (f["context"][i], text("a
 PY
 "$KVGAUGE" run --path dequant --accumulate hopper --context 64 --no-plots --out b.h5 | grep skipped
 "$KVGAUGE" run --path fp8 --accumulate hopper:2 --context 64; echo "exit $?"
+echo "--- drawn: a block a line, the gains of the rows"
+"$KVGAUGE" plot a.h5 --out drawn --only gain --format svg
+/usr/bin/python3 - <<'PY'
+import h5py
+f = h5py.File("a.h5")["results"]
+rows = {(a.decode(), c): (low, high) for a, c, low, high in
+        zip(f["accumulate"][...], f["context"][...], f["gain_min"][...], f["gain_max"][...])}
+line = None
+for text in open("drawn/gain_decode_fp8.tsv"):
+    if text.startswith("#"):
+        line = text.split()[2].rstrip(":")
+    elif text.strip():
+        context, gain = text.split()
+        low, high = rows[line, int(context)]
+        worst = low if abs(low - 1) > abs(high - 1) else high
+        assert abs(float(gain) - worst) < 1e-5 * worst, (line, context, gain, worst)
+        print(line, context)
+PY

@@ -344,6 +344,16 @@ static void take_verdict(struct run *run, int fault, const struct verdict *v, co
         r->intended |= intended;
 }
 
+/* What most of the rows that failed are suspected of. */
+static enum kvg_fault_class diagnosed(const struct result *r)
+{
+    int most = KVG_FAULT_UNKNOWN;
+    for (int i = 1; i < KVG_FAULT_CLASSES; i++)
+        if (r->suspected[i] > r->suspected[most])
+            most = i;
+    return (enum kvg_fault_class)most;
+}
+
 static void finish(struct run *run, struct process *process, int status)
 {
     struct result *r = &run->results[process->fault];
@@ -369,8 +379,10 @@ static void finish(struct run *run, struct process *process, int status)
                  WIFSIGNALED(status) ? WTERMSIG(status) : 0);
     }
     process->pid = 0;
-    fprintf(stderr, "%-28s %3lld of %3lld cases caught, %s, %.0f s\n", faults[process->fault].name,
-            (long long)r->caught, (long long)r->cases, r->intended ? "as meant" : "not as meant", r->seconds);
+    const enum kvg_fault_class named = diagnosed(r);
+    fprintf(stderr, "%-28s %3lld of %3lld cases caught, %s, %.0f s; %s (%lld)\n", faults[process->fault].name,
+            (long long)r->caught, (long long)r->cases, r->intended ? "as meant" : "not as meant", r->seconds,
+            kvg_fault_class_name(named), (long long)r->suspected[named]);
 }
 
 static void start(struct run *run, struct process *process, int fault)
@@ -435,16 +447,6 @@ static void list_checks(unsigned bits, unsigned intended, char *text, size_t siz
         if (used >= size)
             break;
     }
-}
-
-/* What most of the rows that failed are suspected of. */
-static enum kvg_fault_class diagnosed(const struct result *r)
-{
-    int most = KVG_FAULT_UNKNOWN;
-    for (int i = 1; i < KVG_FAULT_CLASSES; i++)
-        if (r->suspected[i] > r->suspected[most])
-            most = i;
-    return (enum kvg_fault_class)most;
 }
 
 static void print_result(const struct run *run, int fault)

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * dump.c: see dump.h.
+ */
+#include "dump.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "layout.h"
+
+enum { MAX_RANK = 4 };
+
+struct kvg_dump {
+    hid_t file, text;
+    char path[PATH_MAX], temporary[PATH_MAX];
+    char failed[256]; /* the first name that could not be written */
+};
+
+static void note_failure(struct kvg_dump *d, const char *name)
+{
+    if (!d->failed[0])
+        snprintf(d->failed, sizeof d->failed, "%s", name);
+}
+
+struct kvg_dump *kvg_dump_create(const char *path, struct kvg_error *error)
+{
+    struct kvg_hdf5_quiet quiet;
+    struct kvg_dump *d = calloc(1, sizeof *d);
+    if (!d) {
+        kvg_fail(error, KVG_EXIT_TROUBLE, "%s: out of memory", path);
+        return NULL;
+    }
+    if (snprintf(d->path, sizeof d->path, "%s", path) >= (int)sizeof d->path ||
+        snprintf(d->temporary, sizeof d->temporary, "%s.%ld.tmp", path, (long)getpid()) >=
+            (int)sizeof d->temporary) {
+        free(d);
+        kvg_fail(error, KVG_EXIT_TROUBLE, "%.200s...: name too long", path);
+        return NULL;
+    }
+    /* HDF5 says little about why a file cannot be made; the system says more */
+    FILE *probe = fopen(d->temporary, "we");
+    if (!probe) {
+        kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot create: %s", path, strerror(errno));
+        free(d);
+        return NULL;
+    }
+    fclose(probe);
+    kvg_hdf5_quiet_begin(&quiet);
+    d->file = H5Fcreate(d->temporary, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    d->text = kvg_hdf5_string_type();
+    kvg_hdf5_quiet_end(&quiet);
+    if (d->file < 0 || d->text < 0)
+        note_failure(d, "the file itself");
+    return d;
+}
+
+static void put_attribute(struct kvg_dump *d, hid_t object, const char *name, hid_t type, const void *data)
+{
+    struct kvg_hdf5_quiet quiet;
+    kvg_hdf5_quiet_begin(&quiet);
+    const hid_t space = H5Screate(H5S_SCALAR);
+    const hid_t attribute =
+        space < 0 ? space : H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+    if (attribute < 0 || H5Awrite(attribute, type, data) < 0)
+        note_failure(d, name);
+    if (attribute >= 0)
+        H5Aclose(attribute);
+    if (space >= 0)
+        H5Sclose(space);
+    kvg_hdf5_quiet_end(&quiet);
+}
+
+void kvg_dump_text(struct kvg_dump *d, const char *name, const char *text)
+{
+    if (d->file >= 0)
+        put_attribute(d, d->file, name, d->text, &text);
+}
+
+void kvg_dump_number(struct kvg_dump *d, const char *name, double number)
+{
+    const int64_t whole = fabs(number) < 0x1p53 ? (int64_t)number : 0;
+    if (d->file < 0)
+        return;
+    if ((double)whole == number)
+        put_attribute(d, d->file, name, H5T_NATIVE_INT64, &whole);
+    else
+        put_attribute(d, d->file, name, H5T_NATIVE_DOUBLE, &number);
+}
+
+void kvg_dump_array(struct kvg_dump *d, const char *name, const char *what, enum kvg_dump_type type, int rank,
+                    const int64_t *shape, const void *data)
+{
+    const hid_t types[] = {[KVG_DUMP_U8] = H5T_NATIVE_UINT8,  [KVG_DUMP_U16] = H5T_NATIVE_UINT16,
+                           [KVG_DUMP_I32] = H5T_NATIVE_INT32, [KVG_DUMP_I64] = H5T_NATIVE_INT64,
+                           [KVG_DUMP_F32] = H5T_NATIVE_FLOAT, [KVG_DUMP_F64] = H5T_NATIVE_DOUBLE};
+    struct kvg_hdf5_quiet quiet;
+    hsize_t extent[MAX_RANK];
+    int empty = 0;
+    if (!data || rank < 1 || rank > MAX_RANK || d->file < 0)
+        return;
+    for (int i = 0; i < rank; i++) {
+        extent[i] = (hsize_t)shape[i];
+        empty |= shape[i] == 0;
+    }
+    kvg_hdf5_quiet_begin(&quiet);
+    const hid_t links = H5Pcreate(H5P_LINK_CREATE), space = H5Screate_simple(rank, extent, NULL);
+    hid_t set = H5I_INVALID_HID;
+    if (links >= 0 && space >= 0 && H5Pset_create_intermediate_group(links, 1) >= 0)
+        set = H5Dcreate2(d->file, name, types[type], space, links, H5P_DEFAULT, H5P_DEFAULT);
+    if (set < 0 || (!empty && H5Dwrite(set, types[type], H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0))
+        note_failure(d, name);
+    kvg_hdf5_quiet_end(&quiet);
+    if (set >= 0) {
+        put_attribute(d, set, "long_name", d->text, &what);
+        H5Dclose(set);
+    }
+    if (space >= 0)
+        H5Sclose(space);
+    if (links >= 0)
+        H5Pclose(links);
+}
+
+int kvg_dump_close(struct kvg_dump *d, struct kvg_error *error)
+{
+    struct kvg_hdf5_quiet quiet;
+    int failed = 0;
+    kvg_hdf5_quiet_begin(&quiet);
+    if (d->file >= 0 && H5Fclose(d->file) < 0)
+        note_failure(d, "the end of the file");
+    if (d->text >= 0)
+        H5Tclose(d->text);
+    kvg_hdf5_quiet_end(&quiet);
+    if (d->failed[0])
+        failed =
+            kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot write %s; is the disk full?", d->path, d->failed);
+    else if (rename(d->temporary, d->path))
+        failed = kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot rename the finished file to it: %s", d->path,
+                          strerror(errno));
+    if (failed)
+        unlink(d->temporary);
+    free(d);
+    return failed;
+}
