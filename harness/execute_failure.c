@@ -182,10 +182,10 @@ static void call_on_zeros(struct kvg_execution *x, const struct kvg_attention_ar
     const int64_t rows = p->total_q * p->problem.q_heads, count = rows * p->problem.head_dim;
     struct kvg_row other;
     struct kvg_error error;
-    kvg_poison(args->out, count * (int64_t)sizeof *out);
+    kvg_poison(x, args->out, count * (int64_t)sizeof *out);
     if (args->lse)
-        kvg_poison(args->lse, rows * (int64_t)sizeof *lse);
-    kvg_poison(x->workspace, x->workspace_bytes);
+        kvg_poison(x, args->lse, rows * (int64_t)sizeof *lse);
+    kvg_poison(x, x->workspace, x->workspace_bytes);
     if ((x->kernel->prepare && x->kernel->prepare(args)) || x->kernel->attention(args))
         return;
     memcpy(out, args->out, (size_t)count * sizeof *out);
