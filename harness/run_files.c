@@ -66,6 +66,7 @@ static int default_name(struct kvg_run_files *files, const char *suite, struct k
 int kvg_run_files_name(struct kvg_run_files *files, const char *out, const char *suite,
                        struct kvg_error *error)
 {
+    snprintf(files->suite, sizeof files->suite, "%.60s", out ? "" : suite);
     if (!out)
         return default_name(files, suite, error);
     if (ends_in(out, ".h5"))
@@ -149,15 +150,25 @@ static int refuse_existing(const char *path, const char *journal, struct kvg_err
                     "%s: exists already; another --out, or --resume %s, would be right", path, journal);
 }
 
+/* A name is claimed by making the journal. One that was chosen here and that another run of the same second
+ * has claimed since is given up for the next. */
 int kvg_run_files_create(struct kvg_run_files *files, const struct kvg_facts *run,
                          const struct kvg_facts *machine, int64_t bytes, struct kvg_error *error)
 {
-    if (make_folder(files->h5, error) || refuse_existing(files->h5, files->journal_path, error) ||
-        refuse_existing(files->journal_path, files->journal_path, error) ||
-        check_space(files->h5, bytes, error) || load_benchmarks(files, 0, error))
+    if (make_folder(files->h5, error) || check_space(files->h5, bytes, error) ||
+        load_benchmarks(files, 0, error))
         return -1;
-    files->journal = kvg_journal_create(files->journal_path, run, machine, error);
-    return files->journal ? 0 : -1;
+    for (;;) {
+        if (refuse_existing(files->h5, files->journal_path, error) == 0 &&
+            refuse_existing(files->journal_path, files->journal_path, error) == 0) {
+            files->journal = kvg_journal_create(files->journal_path, run, machine, error);
+            if (files->journal)
+                return 0;
+        }
+        if (!files->suite[0] || (!exists(files->h5) && !exists(files->journal_path)) ||
+            default_name(files, files->suite, error))
+            return -1;
+    }
 }
 
 int kvg_run_files_resume(struct kvg_run_files *files, struct kvg_results *results, struct kvg_error *error)

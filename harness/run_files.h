@@ -12,6 +12,7 @@ enum { KVG_PATH_MAX = 1024 };
 
 struct kvg_run_files {
     char h5[KVG_PATH_MAX], journal_path[KVG_PATH_MAX];
+    char suite[64]; /* of a name that was chosen here: another is chosen when it is taken; "" otherwise */
     struct kvg_journal *journal;
     const char *benchmark_path; /* --benchmark_out, or NULL */
     json_t *benchmarks;         /* what it will hold: {"context": ..., "benchmarks": [...]}, or NULL */

@@ -55,6 +55,35 @@ static void no_command_runs_out_of_a_journal(void **state)
     assert_int_equal(access("/tmp/kvg_was_here", F_OK), -1);
 }
 
+/* Two runs of one second choose one name before either has made a file. */
+static void two_runs_of_one_second(void **state)
+{
+    struct kvg_run_files files[2] = {{.journal = NULL}};
+    struct kvg_facts run = {0}, machine = {0};
+    struct kvg_error error;
+    char *argv[] = {"kvgauge", "run", NULL};
+    (void)state;
+    assert_int_equal(kvg_run_facts(&run, 2, argv, "two_at_once", 0), 0);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(kvg_run_files_name(&files[i], NULL, "two_at_once", &error), 0);
+    snprintf(files[1].h5, sizeof files[1].h5, "%s", files[0].h5); /* should the second have turned */
+    snprintf(files[1].journal_path, sizeof files[1].journal_path, "%s", files[0].journal_path);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(kvg_run_files_create(&files[i], &run, &machine, 0, &error), 0);
+    assert_string_not_equal(files[0].journal_path, files[1].journal_path);
+    assert_string_not_equal(files[0].h5, files[1].h5);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(access(files[i].journal_path, F_OK), 0);
+        kvg_run_files_abandon(&files[i]);
+        unlink(files[i].journal_path);
+    }
+    /* A name that the user chose is refused. */
+    struct kvg_run_files named = {.journal = NULL};
+    assert_int_equal(kvg_run_files_name(&named, "/dev/null/x.h5", "quick", &error), 0);
+    assert_int_equal(kvg_run_files_create(&named, &run, &machine, 0, &error), -1);
+    kvg_facts_free(&run);
+}
+
 static void names_of_a_run(void **state)
 {
     struct kvg_run_files files;
@@ -126,9 +155,8 @@ static void reports_are_merged(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(command_lines_come_back),
-        cmocka_unit_test(no_command_runs_out_of_a_journal),
-        cmocka_unit_test(names_of_a_run),
+        cmocka_unit_test(command_lines_come_back), cmocka_unit_test(no_command_runs_out_of_a_journal),
+        cmocka_unit_test(two_runs_of_one_second),  cmocka_unit_test(names_of_a_run),
         cmocka_unit_test(reports_are_merged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
