@@ -105,6 +105,19 @@ int kvg_is_captured(const struct kvg_row *row)
     return row->layer >= 0;
 }
 
+int kvg_on_device(const struct kvg_row *row)
+{
+    return row->device[0] && strcmp(row->device, "cpu") != 0;
+}
+
+int kvg_bound_by_arithmetic(const struct kvg_row *row)
+{
+    if (strcmp(row->phase, "append") != 0)
+        return strcmp(row->phase, "prefill") == 0;
+    double intensity = (double)row->q_len * (double)row->q_heads / (double)row->kv_heads;
+    return !(intensity < row->flop_roof / row->read_roof);
+}
+
 double kvg_geometric_mean(const double *values, int64_t n)
 {
     double sum = 0.0;

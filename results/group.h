@@ -47,6 +47,12 @@ int kvg_has_context(const struct kvg_row *row);
 /* 1 if the input is a captured one: real tensors. */
 int kvg_is_captured(const struct kvg_row *row);
 
+/* 1 if a device with memory of its own did the row (its name stands in the row). */
+int kvg_on_device(const struct kvg_row *row);
+/* 1 if arithmetic rather than memory is what limits the phase at this shape: prefill, and append with more
+ * flops a byte (counted as if the cache were bf16, so that dtypes stay together) than the machine's roofs. */
+int kvg_bound_by_arithmetic(const struct kvg_row *row);
+
 /* Keeps the rows whose case string matches the POSIX extended regex; a leading '-' negates. 8 to 16
  * hexadecimal digits are taken as the start of a case id instead. */
 int kvg_results_filter(struct kvg_results *results, const char *filter, struct kvg_error *error);

@@ -7,11 +7,13 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 #include "failure.h"
 #include "table_parts.h"
 
-#define WIDTH 100
+/* Columns: unless something says how wide the reader's screen is; and within what is made use of. */
+enum { USUAL_WIDTH = 100, LEAST_WIDTH = 64, MOST_WIDTH = 240 };
 
 /* ---------------------------------------------------------------- words and numbers */
 
@@ -63,6 +65,24 @@ const char *kvg_cell_time(double seconds, char text[KVG_CELL])
     return text;
 }
 
+const char *kvg_fit_name(const char *name, int width, char text[64])
+{
+    int length = (int)strlen(name);
+    if (length <= width)
+        snprintf(text, 64, "%s", name);
+    else
+        snprintf(text, 64, "%.*s..%s", width / 2 - 1, name, name + length - (width - width / 2 - 1));
+    return text;
+}
+
+int kvg_dtype_width(const struct kvg_results *results)
+{
+    for (int64_t i = 0; i < results->count; i++)
+        if (strlen(results->rows[i].kv_cache_dtype) > 8)
+            return 13;
+    return 9;
+}
+
 const char *kvg_cell_case(const struct kvg_row *row, char text[KVG_CELL])
 {
     snprintf(text, KVG_CELL, "%.8s", row->case_id);
@@ -88,7 +108,7 @@ void kvg_table_say(struct kvg_table *t, const char *format, ...)
     int column = 0;
     for (char *save = NULL, *word = strtok_r(text, " ", &save); word; word = strtok_r(NULL, " ", &save)) {
         int width = kvg_text_width(word);
-        if (column > 0 && column + 1 + width > WIDTH) {
+        if (column > 0 && column + 1 + width > (t->width < USUAL_WIDTH ? t->width : USUAL_WIDTH)) {
             fputc('\n', t->out);
             column = 0;
         }
@@ -169,6 +189,20 @@ static void print_verdict(struct kvg_table *t, int64_t superseded)
                          "kvgauge run --resume.");
 }
 
+/* The GPUs that did rows, each once. */
+static void print_devices(struct kvg_table *t)
+{
+    char seen[512] = "|", mark[160];
+    for (int64_t i = 0; i < t->results->count; i++) {
+        const struct kvg_row *row = &t->results->rows[i];
+        snprintf(mark, sizeof(mark), "%.150s|", row->device);
+        if (!kvg_on_device(row) || strstr(seen, mark) || strlen(seen) + strlen(mark) >= sizeof(seen))
+            continue;
+        strcat(seen, mark);
+        kvg_table_say(t, "%s", row->device);
+    }
+}
+
 static void print_origin(struct kvg_table *t)
 {
     const struct kvg_facts *run = &t->results->run, *machine = &t->results->machine;
@@ -183,6 +217,7 @@ static void print_origin(struct kvg_table *t)
         snprintf(line + strlen(line), sizeof(line) - strlen(line), ", %g CPU%s", cpus, cpus == 1 ? "" : "s");
     if (*line)
         kvg_table_say(t, "%s", line);
+    print_devices(t);
     snprintf(line, sizeof(line), "%s%s%s%s", suite ? "suite " : "", suite ? suite : "",
              suite && when ? ", " : "", when ? when : "");
     if (generator)
@@ -309,6 +344,20 @@ int kvg_wants_colour(FILE *out, int asked)
     return (!no || !*no) && term && strcmp(term, "dumb") != 0 && isatty(fileno(out));
 }
 
+static int width_of(FILE *out, int asked)
+{
+    struct winsize size;
+    const char *columns = getenv("COLUMNS");
+    int file = fileno(out), width = asked;
+    if (width <= 0 && columns)
+        width = atoi(columns);
+    if (width <= 0 && file >= 0 && isatty(file) && ioctl(file, TIOCGWINSZ, &size) == 0)
+        width = size.ws_col;
+    if (width <= 0)
+        width = USUAL_WIDTH;
+    return width < LEAST_WIDTH ? LEAST_WIDTH : width > MOST_WIDTH ? MOST_WIDTH : width;
+}
+
 int kvg_table_print(FILE *out, const struct kvg_results *results, const struct kvg_table_options *options)
 {
     struct kvg_results view;
@@ -318,6 +367,7 @@ int kvg_table_print(FILE *out, const struct kvg_results *results, const struct k
                           .results = &view,
                           .path = options->path ? options->path : "FILE",
                           .all = options->all,
+                          .width = width_of(out, options->width),
                           .colour = kvg_wants_colour(out, options->colour)};
     print_verdict(&t, results->count - view.count);
     print_origin(&t);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * table.h: what a person wants to know of a run, at most 100 columns wide.
+ * table.h: what a person wants to know of a run, at most 100 columns wide; the speed table is as wide as the
+ * terminal: a narrow one shows fewer columns, a wide one more.
  *
  * First the verdict, then what each calibration is worth on real tensors, what scale 1.0 does to others,
  * speed against the roofs, memory, the kernels' correctness, and every row that is not passed with its reason
@@ -16,6 +17,7 @@
 struct kvg_table_options {
     const char *path; /* result file as a shell takes it, for the commands that list rows; NULL = FILE */
     int all;          /* every row after the sections, and every skipped row by itself */
+    int width;        /* columns; 0 = those of the terminal, or of COLUMNS, or 100 */
     int colour;       /* 1 yes, 0 no, -1 if `out` is a terminal, TERM is not dumb and NO_COLOR is not set */
 };
 

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * table_memory.c: what the cache takes, and how far the kernels stayed within their bounds.
+ */
+#include <math.h>
+#include <string.h>
+#include "table_parts.h"
+
+#define MAX_SHAPES 4 /* shapes printed unless --all */
+
+/* ---------------------------------------------------------------- memory */
+
+static int key_of_memory(const struct kvg_row *row, char *text, size_t size)
+{
+    if (!kvg_has_context(row) || row->status == KVG_SKIPPED || row->status == KVG_INVALID ||
+        !isfinite(row->bytes_per_token) || row->batch < 1)
+        return 0;
+    /* shape | dtype and scheme | longest context first, single sequence first */
+    snprintf(text, size, "%06lld %06lld %08lld|%d%.16s %d%.16s|%020lld %06lld", (long long)row->kv_heads,
+             (long long)row->head_dim, (long long)row->block_size, kvg_rank_dtype(row->kv_cache_dtype),
+             row->kv_cache_dtype, strcmp(row->scheme, "per_tensor") != 0, row->scheme,
+             (long long)(INT64_MAX - row->context), (long long)row->batch);
+    return 1;
+}
+
+static void print_memory_line(struct kvg_table *t, const struct kvg_row *row)
+{
+    char c[5][KVG_CELL], shape[48];
+    double total = (double)row->kv_cache_bytes + (double)row->waste_bytes;
+    snprintf(shape, sizeof(shape), "%lld x %lld, %lld", (long long)row->kv_heads, (long long)row->head_dim,
+             (long long)row->block_size);
+    fprintf(t->out, "  %-12s%8lld  %-*s%-11s%8s%8s%12s%9lld%8s  %s\n", shape, (long long)row->context,
+            kvg_dtype_width(t->results), row->kv_cache_dtype, row->scheme,
+            kvg_cell_digits(row->bytes_per_token, 5, c[0]), kvg_cell_fixed(row->bytes_vs_bf16, 3, c[1]),
+            kvg_cell_fixed(row->tokens_per_gib, 0, c[2]), (long long)row->scale_bytes,
+            kvg_cell_fixed(total > 0 ? 100.0 * (double)row->waste_bytes / total : NAN, 1, c[3]),
+            kvg_cell_case(row, c[4]));
+}
+
+int kvg_table_memory(struct kvg_table *t)
+{
+    struct kvg_picks picks;
+    double ratio_min = NAN, ratio_max = NAN;
+    int64_t shapes = 0, left_out = 0;
+    if (kvg_pick_rows(t->results, key_of_memory, &picks))
+        return -1;
+    if (picks.count > 0) {
+        kvg_table_heading(t, "Memory of one layer's K and V, at the longest context measured");
+        fprintf(t->out, "  %-12s%8s  %-*s%-11s%8s%8s%12s%9s%8s  %s\n", "heads, page", "context",
+                kvg_dtype_width(t->results), "dtype", "scheme", "B/token", "vs bf16", "tokens/GiB",
+                "scales B", "tails %", "case");
+    }
+    for (int64_t begin = 0, end; begin < picks.count; begin = end) {
+        end = kvg_group_end(&picks, begin, kvg_key_prefix(picks.picks[begin].key, 1));
+        shapes++;
+        for (int64_t at = begin, next; at < end; at = next) {
+            next = kvg_group_end(&picks, at, kvg_key_prefix(picks.picks[at].key, 2));
+            const struct kvg_row *row = picks.picks[at].row;
+            if (t->all || shapes <= MAX_SHAPES)
+                print_memory_line(t, row);
+            else
+                left_out++;
+            if (strcmp(row->kv_cache_dtype, "auto") != 0) {
+                ratio_min = fmin(ratio_min, row->bytes_vs_bf16);
+                ratio_max = fmax(ratio_max, row->bytes_vs_bf16);
+            }
+        }
+    }
+    if (left_out)
+        kvg_table_say(t, "%lld more lines of %lld other shapes: --all.", (long long)left_out,
+                      (long long)(shapes - MAX_SHAPES));
+    char c[2][KVG_CELL], ratio[64];
+    snprintf(ratio, sizeof(ratio), "%s to %s", kvg_cell_fixed(ratio_min, 3, c[0]),
+             kvg_cell_fixed(ratio_max, 3, c[1]));
+    if (isfinite(ratio_min))
+        kvg_table_say(
+            t,
+            "FP8 takes %s times the bytes of bf16 for a token, scales, page tails and block table included.",
+            strcmp(c[0], c[1]) == 0 ? c[0] : ratio);
+    kvg_picks_free(&picks);
+    return 0;
+}
+
+/* ---------------------------------------------------------------- correctness */
+
+static int key_of_checked(const struct kvg_row *row, char *text, size_t size)
+{
+    if (row->n_checked <= 0 || row->prediction == 1) /* table_predict.c shows those */
+        return 0;
+    snprintf(text, size, "%d%.20s %.12s %.64s|", kvg_rank_phase(row->phase), row->phase, row->path,
+             row->kernel);
+    return 1;
+}
+
+struct record {
+    int64_t cases, passed;
+    double bound, probability, zero, gain_min, gain_max;
+    const struct kvg_row *worst; /* largest bound ratio, or the last that did not pass */
+};
+
+static void note_row(struct record *r, const struct kvg_row *row)
+{
+    r->cases++;
+    r->passed += row->status == KVG_PASSED;
+    int worse = isnan(r->bound) || row->bound_ratio_max > r->bound;
+    if (!r->worst || (isfinite(row->bound_ratio_max) ? worse : row->status != KVG_PASSED))
+        r->worst = row;
+    r->bound = fmax(r->bound, row->bound_ratio_max);
+    r->probability = fmax(r->probability, row->prob_ratio_max);
+    r->zero = fmin(r->zero, row->zero_ratio);
+    r->gain_min = fmin(r->gain_min, row->gain_min);
+    r->gain_max = fmax(r->gain_max, row->gain_max);
+}
+
+int kvg_table_correctness(struct kvg_table *t)
+{
+    struct kvg_picks picks;
+    if (kvg_pick_rows(t->results, key_of_checked, &picks))
+        return -1;
+    if (picks.count > 0) {
+        kvg_table_heading(t,
+                          "Correctness of the kernels: largest error over its bound (above 1 is incorrect)");
+        fprintf(t->out, "  %-8s%-8s%-22s%6s%7s%7s%7s  %-15s%6s  %s\n", "phase", "path", "kernel", "cases",
+                "passed", "bound", "prob.", "gain", "zero", "worst");
+    }
+    for (int64_t begin = 0, end; begin < picks.count; begin = end) {
+        struct record r = {.bound = NAN, .probability = NAN, .zero = NAN, .gain_min = NAN, .gain_max = NAN};
+        char c[6][KVG_CELL], gain[64] = "-", kernel[64];
+        end = kvg_group_end(&picks, begin, 0);
+        for (int64_t p = begin; p < end; p++)
+            note_row(&r, picks.picks[p].row);
+        const struct kvg_row *row = picks.picks[begin].row;
+        if (isfinite(r.gain_min))
+            snprintf(gain, sizeof(gain), "%s..%s", kvg_cell_fixed(r.gain_min, 4, c[0]),
+                     kvg_cell_fixed(r.gain_max, 4, c[1]));
+        fprintf(t->out, "  %-8s%-8s%-22s%6lld%7lld%7s%7s  %-15s%6s  %s\n", row->phase, row->path,
+                kvg_fit_name(row->kernel, 21, kernel), (long long)r.cases, (long long)r.passed,
+                kvg_cell_digits(r.bound, 3, c[2]), kvg_cell_digits(r.probability, 3, c[3]), gain,
+                kvg_cell_digits(r.zero, 3, c[4]), kvg_cell_case(r.worst, c[5]));
+    }
+    if (picks.count > 0) {
+        kvg_table_say(t,
+                      "bound: worst case; prob.: probabilistic; gain: against the emulating reference, 1 is "
+                      "right; zero: "
+                      "what an all-zero output would have got at least; worst: case with the largest ratio.");
+        kvg_table_say(t, "One kernel's rows: kernel=NAME instead of kernel= below; one row: its case.");
+        kvg_table_trace(t, "kernel=");
+    }
+    kvg_picks_free(&picks);
+    return 0;
+}
