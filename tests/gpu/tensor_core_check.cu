@@ -290,10 +290,11 @@ void compare(const tile *tiles, const result *results, int64_t first, int64_t be
             reinterpret_cast<const float *>(reinterpret_cast<const char *>(&results[n]) + what.offset);
         for (int i = 0; i < M * N; i++) {
             tally->elements++;
-            if (same(got[i], want[0][i]))
+            const float wanted = want[i / N][i % N];
+            if (same(got[i], wanted))
                 continue;
             if (tally->wrong++ < SHOWN)
-                tally->shown.push_back({first + n, i / N, i % N, bits_of(got[i]), bits_of(want[0][i])});
+                tally->shown.push_back({first + n, i / N, i % N, bits_of(got[i]), bits_of(wanted)});
         }
     }
 }
