@@ -359,8 +359,8 @@ double kvg_bound_probable(const struct kvg_bound *b, const struct kvg_bound_row 
     const double flips =
         (fmin(e->flips, tail->lambda * sqrt(e->sq_flips)) + moved * o) / fmax(1.0 - moved, DBL_MIN);
     /* Alike for all keys. */
-    const double linear =
-        (row->a_common + b->v_noise + DIVISION_ROUNDINGS * KVG_U_F32 + tail->lambda * row->sum_noise) * o;
+    const double alike = row->a_common + b->v_noise + DIVISION_ROUNDINGS * KVG_U_F32;
+    const double linear = (alike + tail->lambda * row->sum_noise) * o;
     /* The references' own sums, in blocks: (block sum of p|v|)^2 <= keys * block sum of p^2 v^2. */
     const double block = fmin(e->abs_pv, sqrt(REFERENCE_BLOCK * e->sq_pv));
     const double floor = b->out_floor + 2.0 * REFERENCE_REL * (e->partial + block);
@@ -368,6 +368,12 @@ double kvg_bound_probable(const struct kvg_bound *b, const struct kvg_bound_row 
     noise->shared =
         tail->lambda * sqrt(fp32_logits + standard + shared) + (b->qk_narrow ? 0.0 : flips) + linear;
     noise->own = tail->lambda * sqrt(own) + floor;
+    const double random_logits =
+        b->qk_narrow ? fp32_logits : logit_variance(b->logit_common / b->logit_rel, row, e);
+    noise->usual = sqrt(fmin(fp32_logits, random_logits) + standard + shared + own) +
+                   (alike + row->sum_noise) * o + floor;
+    if (!b->qk_narrow)
+        noise->usual += (fmin(e->flips, sqrt(e->sq_flips)) + moved * o) / fmax(1.0 - moved, DBL_MIN);
 
     /* A narrow accumulator: chains are independent, (chain sum of p|v|)^2 <= keys * chain sum of p^2 v^2; and
      * its truncation is towards zero, which is a gain. */

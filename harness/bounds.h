@@ -68,9 +68,9 @@
 #define KVG_U_BF16 0x1p-8
 
 /* Chance that a right kernel fails one case, all checks together: less than one alarm a year at a thousand
- * cases a night. Split evenly over the random checks: element, lse, gain, offset. */
+ * cases a night. Split evenly over the random checks: element, lse, gain, offset, shares. */
 #define KVG_FALSE_ALARMS_PER_CASE 3e-6
-#define KVG_RANDOM_CHECKS 4
+#define KVG_RANDOM_CHECKS 5
 
 /* Constants of one sequence, from the declared arithmetic. */
 struct kvg_bound {
@@ -144,9 +144,10 @@ struct kvg_bound_element {
     double abs_aligned, sq_aligned;  /* = abs_pv, sq_pv but for narrow accumulators */
     double flips, sq_flips, partial; /* as in struct kvg_ref_drift */
 };
-/* The part of the probable bound that the gain test allows (see above). */
+/* The part of the probable bound that the gain test allows (see above), and its usual size: standard
+ * deviation with random roundings in the logits' sums too, where the bound takes their worst case. */
 struct kvg_bound_noise {
-    double shared, own;
+    double shared, own, usual;
 };
 double kvg_bound_worst(const struct kvg_bound *b, const struct kvg_bound_row *row,
                        const struct kvg_bound_element *e);

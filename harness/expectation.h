@@ -9,6 +9,8 @@
 #include "verify.h"
 #include "verify_sample.h"
 
+struct kvg_shares;
+
 struct kvg_expectation {
     const struct kvg_prepared *p;
     struct kvg_sample sample;
@@ -21,6 +23,7 @@ struct kvg_expectation {
     struct kvg_bound_noise *noise;         /* [rows, head_dim] */
     float *loss; /* [rows, head_dim] that the gain forgives, see systematic.h; or zeros */
     double *lse_worst, *lse_probable; /* [rows] */
+    struct kvg_shares *shares;        /* verify_shares.h; may be NULL */
     struct kvg_bound_tail element_tail, lse_tail, group_tail;
 };
 

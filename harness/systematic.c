@@ -10,21 +10,26 @@
 /* A gain whose limit lets half the output pass says nothing. */
 #define LARGEST_MEANINGFUL_LIMIT 0.5
 
-/* Distance of neighbouring bf16 values at x: 2^-7 of the power of two below. */
-static double step_at(double x)
+/* 2^-7 of the power of two below. */
+double kvg_systematic_step(double x)
 {
     int exponent;
     frexp(x, &exponent); /* x = f 2^exponent, 1/2 <= f < 1 */
     return ldexp(1.0, (exponent < -125 ? -125 : exponent) - 8);
 }
 
-/* Cell of a significand: the first 16 fraction bits (noise moves it by less), multiplied out (Fibonacci
- * hash). */
-static int cell_of(float x)
+/* Noise moves it by less. */
+uint32_t kvg_systematic_significand(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
-    return (int)((bits >> 7 & 0xffffu) * 2654435769u >> 22);
+    return bits >> 7 & 0xffffu;
+}
+
+/* Cell of a significand, multiplied out (Fibonacci hash). */
+static int cell_of(float x)
+{
+    return (int)(kvg_systematic_significand(x) * 2654435769u >> 22);
 }
 
 void kvg_systematic_row(struct kvg_systematic *s, int64_t head_dim, const uint16_t *got,
@@ -38,7 +43,7 @@ void kvg_systematic_row(struct kvg_systematic *s, int64_t head_dim, const uint16
         const double all = noise[d].shared + noise[d].own, lost = (double)loss[d];
         if (!isfinite(y) || !isfinite(r) || !isfinite(all))
             continue;
-        const double error = y - r, size = fabs(r), step = step_at(r);
+        const double error = y - r, size = fabs(r), step = kvg_systematic_step(r);
         s->count += 1.0;
         s->error += error;
         s->size += size;

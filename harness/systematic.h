@@ -39,6 +39,11 @@
 #define KVG_GAIN_ALLOWANCE 0x1p-9
 #define KVG_SIGNIFICAND_CELLS 1024 /* of the hash table */
 
+/* Distance of neighbouring bf16 values at x, which is one. */
+double kvg_systematic_step(double x);
+/* First 16 bits of the fraction of x: elements that have them in common step together. */
+uint32_t kvg_systematic_significand(float x);
+
 /* Sums over one group; start from zeros. */
 struct kvg_systematic {
     double count;                                 /* elements */

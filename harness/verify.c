@@ -11,6 +11,7 @@
 #include "../reference/attention_predict.h"
 #include "expectation.h"
 #include "systematic.h"
+#include "verify_shares.h"
 
 /* Default work: sum over rows of visible keys * head_dim. About a second on two cores for both references and
  * the unquantised output. */
@@ -33,6 +34,7 @@ void kvg_expectation_free(struct kvg_expectation *e)
     free(e->lse_worst);
     free(e->lse_probable);
     free(e->order);
+    kvg_shares_free(e->shares);
     kvg_sample_free(&e->sample);
     free(e);
 }
@@ -302,6 +304,10 @@ int kvg_expect(const struct kvg_prepared *p, const struct kvg_kernel *kernel, in
     if (expect_rows(e, kernel, error) != 0) {
         kvg_expectation_free(e);
         return -1;
+    }
+    if (kvg_shares_expect(e, kernel, &e->shares) != 0) {
+        kvg_expectation_free(e);
+        return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory for the shares of pages, slots and splits");
     }
     *out = e;
     return 0;

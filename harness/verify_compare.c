@@ -3,7 +3,7 @@
  * An output against its expectation. What needs no reference is checked on every element of the output:
  * nothing may be NaN or infinite, and rows that see no key are zero with an lse of -infinity. The rest is
  * checked on the sampled rows. Every check that breaks adds one sentence to the reason, named by its first
- * word: nonfinite, empty, lse, bound, probable, gain, offset.
+ * word: nonfinite, empty, lse, bound, probable, gain, offset, slot, page, split.
  */
 #include <math.h>
 #include <stdarg.h>
@@ -11,6 +11,7 @@
 #include <string.h>
 #include "expectation.h"
 #include "systematic.h"
+#include "verify_shares.h"
 
 #define REASON_MAX 2048
 
@@ -29,6 +30,7 @@ struct comparison {
     const uint16_t *out;
     const float *lse;
     struct check nonfinite, empty, lse_check, bound, probable, gain, offset;
+    struct kvg_share_result shares[KVG_SHARE_KINDS];
     double kernel_sq, exact_sq, quant_sq, unquantised_sq, total_sq;
     double kernel_max, lse_max, zero_ratio;
     double gain_min, gain_max, gain_limit;
@@ -229,6 +231,22 @@ static void say_group(char reason[REASON_MAX], const struct check *check)
         check->got, check->reference, check->allowed);
 }
 
+/* "slot: the error follows the share of slot 3 of a page: 1 % of it, allowed 0.02 % (1 of 16 fail)" */
+static void say_shares(char reason[REASON_MAX], enum kvg_share_kind kind,
+                       const struct kvg_share_result *result)
+{
+    static const char *const pages[] = {"odd pages", "the first page", "the last page"};
+    char where[64];
+    if (kind == KVG_SHARE_PAGE)
+        snprintf(where, sizeof where, "%s", pages[result->worst]);
+    else
+        snprintf(where, sizeof where, kind == KVG_SHARE_SLOT ? "slot %lld of a page" : "split %lld",
+                 (long long)result->worst);
+    say(reason, "%s: the error follows the share of %s: %.3g %% of it, allowed %.3g %% (%lld of %lld fail)",
+        kvg_share_name(kind), where, 100.0 * result->effect, 100.0 * result->limit,
+        (long long)result->failures, (long long)result->of);
+}
+
 /* Appends what broke; 1 when anything did. */
 static int say_failures(const struct comparison *c, char reason[REASON_MAX])
 {
@@ -246,6 +264,9 @@ static int say_failures(const struct comparison *c, char reason[REASON_MAX])
         say_group(reason, &c->gain);
     if (c->offset.failures)
         say_group(reason, &c->offset);
+    for (int kind = 0; kind < KVG_SHARE_KINDS; kind++)
+        if (c->shares[kind].failures)
+            say_shares(reason, (enum kvg_share_kind)kind, &c->shares[kind]);
     return reason[0] != '\0';
 }
 
@@ -325,6 +346,8 @@ int kvg_compare_attention(const struct kvg_expectation *e, const uint16_t *out, 
     c.gain_min = c.gain_max = c.gain_limit = NAN;
     scan_all(&c);
     compare_sample(&c);
+    if (kvg_shares_compare(e->shares, out, c.shares) != 0)
+        return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory for the errors of pages, slots and splits");
     fill_row(&c, row);
     number_sequences(&c);
     row->status = say_failures(&c, reason) ? KVG_INCORRECT

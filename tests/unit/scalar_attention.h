@@ -231,6 +231,14 @@ enum fault {
     FAULT_COUNT
 };
 
+/* Keys from `from` on with t / size % cycle = class count (1 + excess) times: in the row sum too, or in P V
+ * alone. cycle 0: none. */
+struct scalar_wrong_keys {
+    int64_t from, size, cycle, class;
+    float excess;
+    int in_row_sum;
+};
+
 struct scalar_kernel {
     struct kvg_arithmetic declared;
     enum fault fault;
@@ -238,6 +246,7 @@ struct scalar_kernel {
     int lanes;        /* partial sums of a dot product, 1 = one serial chain */
     int sum_per_tile; /* 1: sums of a tile are formed apart and then added */
     double exp_error; /* relative error added to each exponential, random, within the declared one */
+    struct scalar_wrong_keys wrong;
 };
 
 static inline enum kvg_ref_format scalar_format(enum kvg_dtype dtype)
@@ -348,6 +357,13 @@ struct scalar_state {
     int updates;
 };
 
+static inline float scalar_excess(const struct scalar_wrong_keys *wrong, int64_t t)
+{
+    return wrong->cycle > 0 && t >= wrong->from && t / wrong->size % wrong->cycle == wrong->class
+               ? 1.0f + wrong->excess
+               : 1.0f;
+}
+
 static inline void scalar_tile(const struct scalar_row *r, int64_t from, int64_t to, struct scalar_state *s)
 {
     const struct scalar_kernel *k = r->k;
@@ -391,13 +407,15 @@ static inline void scalar_tile(const struct scalar_row *r, int64_t from, int64_t
             k, (r->logits[t - from] - max) * log2e + (k->fault == FAULT_P_NOT_OFFSET ? 0.0f : (float)offset),
             (uint64_t)t);
         const float rounded = kvg_ref_round(scalar_format(a->p_format), w);
-        r->weights[t - from] = rounded;
-        *(k->sum_per_tile ? &tile_sum : &s->sum) += a->row_sum_of_rounded_p ? rounded : w;
+        const float excess = scalar_excess(&k->wrong, t);
+        r->weights[t - from] = rounded * excess;
+        *(k->sum_per_tile ? &tile_sum : &s->sum) +=
+            (a->row_sum_of_rounded_p ? rounded : w) * (k->wrong.in_row_sum ? excess : 1.0f);
         if (k->fault == FAULT_ACCUMULATOR_13 || k->narrow)
             continue;
         float *acc = k->sum_per_tile ? tile_acc : s->acc;
         for (int64_t i = 0; i < d; i++)
-            acc[i] += rounded * r->vals[(t - from) * d + i];
+            acc[i] += r->weights[t - from] * r->vals[(t - from) * d + i];
     }
     float *chain = k->narrow ? tile_acc : s->acc; /* cleared for each tile, or one chain over all */
     if (k->fault == FAULT_ACCUMULATOR_13 || k->narrow)

@@ -543,7 +543,7 @@ static void test_gain_and_offset(void **state)
         for (int row = 0; row < ROWS; row++) {
             for (int d = 0; d < DIM; d++) {
                 emulated[d] = (float)(3.0 * rng_normal(&r));
-                noise[d] = (struct kvg_bound_noise){1e-6 * fabs((double)emulated[d]), 1e-7};
+                noise[d] = (struct kvg_bound_noise){1e-6 * fabs((double)emulated[d]), 1e-7, 0};
                 got[d] = kvg_ref_bf16_encode((float)gains[i] * emulated[d]);
                 const double x = (double)kvg_ref_bf16_decode(kvg_ref_bf16_encode(emulated[d]));
                 const double y = (double)kvg_ref_bf16_decode(got[d]);
@@ -580,7 +580,7 @@ static void test_gain_of_few_significands(void **state)
     for (int d = 0; d < DIM; d++) {
         emulated[d] = 1.0f + 0x1p-8f + (float)(d % 3); /* on a boundary of bf16, or 2 and 3 */
         got[d] = kvg_ref_bf16_encode(emulated[d] + 1e-6f);
-        noise[d] = (struct kvg_bound_noise){1e-6, 1e-6};
+        noise[d] = (struct kvg_bound_noise){1e-6, 1e-6, 0};
     }
     kvg_systematic_row(&few, DIM, got, emulated, noise, no_loss, &tail);
     kvg_systematic_result(&few, &tail, &a);
@@ -602,7 +602,7 @@ static void test_gain_without_meaning(void **state)
     struct kvg_systematic_result result;
     const uint16_t zero[4] = {0}, nan[4] = {0x7fc0, 0x7fc0, 0x7fc0, 0x7fc0};
     const float nothing[4] = {0}, small[4] = {1e-3f, -1e-3f, 1e-3f, 1e-3f};
-    const struct kvg_bound_noise noise[4] = {{1, 1}, {1, 1}, {1, 1}, {1, 1}};
+    const struct kvg_bound_noise noise[4] = {{1, 1, 0}, {1, 1, 0}, {1, 1, 0}, {1, 1, 0}};
     kvg_bound_tail(1, &tail);
     kvg_systematic_row(&sums, 4, zero, nothing, noise, no_loss, &tail);
     kvg_systematic_result(&sums, &tail, &result);

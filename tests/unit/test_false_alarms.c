@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <cmocka.h>
 #include "../../harness/bounds.h"
-#include "../../harness/verify.h"
+#include "../../harness/verify_shares.h"
 #include "scalar_attention.h"
 
 /* What the stub kernel declares: set before kvg_expect. */
@@ -158,9 +158,10 @@ static void oracle(const struct kvg_prepared *p, uint16_t *out, float *lse)
 
 /* ---------------------------------------------------------------- distribution */
 
-enum series { BOUND, PROBABLE, LSE, GAIN, ZERO, SERIES };
-static const char *const series_name[SERIES] = {"bound_ratio_max", "prob_ratio_max", "lse_ratio_max",
-                                                "|gain - 1| / limit", "1 / zero_ratio"};
+enum series { BOUND, PROBABLE, LSE, GAIN, ZERO, SLOT, PAGE, SPLIT, SERIES };
+static const char *const series_name[SERIES] = {
+    "bound_ratio_max", "prob_ratio_max",      "lse_ratio_max",       "|gain - 1| / limit",
+    "1 / zero_ratio",  "slot effect / limit", "page effect / limit", "split effect / limit"};
 
 static int compare_doubles(const void *a, const void *b)
 {
@@ -223,7 +224,8 @@ static struct trial random_trial(uint64_t seed)
 }
 
 /* Runs a trial; the verdict is in row. */
-static void run_trial(const struct trial *t, uint64_t seed, struct kvg_row *row)
+static void run_trial(const struct trial *t, uint64_t seed, struct kvg_row *row,
+                      struct kvg_share_result shares[KVG_SHARE_KINDS])
 {
     struct kvg_error error = {0};
     struct kvg_prepared p;
@@ -243,6 +245,7 @@ static void run_trial(const struct trial *t, uint64_t seed, struct kvg_row *row)
     declaration = t->kernel.declared;
     if (kvg_expect(&p, &stub, 0, &e, &error) != 0 || kvg_compare_attention(e, out, lse, row, &error) != 0)
         fail_msg("%s", error.text);
+    assert_int_equal(kvg_shares_compare(e->shares, out, shares), 0);
     kvg_expectation_free(e);
     kvg_prepared_free(&p);
     free(out);
@@ -266,7 +269,8 @@ static void test_right_kernels_pass(void **state)
         const struct trial t = random_trial(seed);
         struct kvg_row row;
         assert_int_equal(kvg_row_init(&row), 0);
-        run_trial(&t, seed, &row);
+        struct kvg_share_result shares[KVG_SHARE_KINDS];
+        run_trial(&t, seed, &row, shares);
         if (row.status == KVG_INCORRECT) {
             alarms++;
             print_error("false alarm: %s\n", row.reason);
@@ -279,9 +283,14 @@ static void test_right_kernels_pass(void **state)
                 print_trial(&t, seed);
             }
         }
-        const double value[SERIES] = {row.bound_ratio_max, row.prob_ratio_max, row.lse_ratio_max,
+        const double value[SERIES] = {row.bound_ratio_max,
+                                      row.prob_ratio_max,
+                                      row.lse_ratio_max,
                                       fmax(1.0 - row.gain_min, row.gain_max - 1.0) / row.gain_limit,
-                                      1.0 / row.zero_ratio};
+                                      1.0 / row.zero_ratio,
+                                      fabs(shares[KVG_SHARE_SLOT].effect) / shares[KVG_SHARE_SLOT].limit,
+                                      fabs(shares[KVG_SHARE_PAGE].effect) / shares[KVG_SHARE_PAGE].limit,
+                                      fabs(shares[KVG_SHARE_SPLIT].effect) / shares[KVG_SHARE_SPLIT].limit};
         for (int s = 0; s < SERIES; s++)
             if (isfinite(value[s]))
                 x[s][count[s]++] = value[s];
