@@ -19,8 +19,7 @@ enum {
     KEYS = 1 << 16 /* significands told apart */
 };
 
-struct class
-{
+struct share_class {
     enum kvg_share_kind kind;
     int64_t index;
     double power, limit; /* sum w x^2; of |sum (y - r) x| */
@@ -31,7 +30,7 @@ struct kvg_shares {
     int64_t rows, dim, slots, classes;
     int64_t *row; /* [rows] sample indices, in the order of the sample */
     float *x;     /* [classes][rows * dim] */
-    struct class *class;
+    struct share_class *class;
 };
 
 const char *kvg_share_name(enum kvg_share_kind kind)
@@ -85,13 +84,13 @@ static int compare_indices(const void *left, const void *right)
 
 static void name_classes(struct kvg_shares *s)
 {
-    struct class *at = s->class;
+    struct share_class *at = s->class;
     for (int64_t i = 0; i < s->slots; i++)
-        *at++ = (struct class){KVG_SHARE_SLOT, i, 0.0, INFINITY};
+        *at++ = (struct share_class){KVG_SHARE_SLOT, i, 0.0, INFINITY};
     for (int64_t i = 0; i < PAGES; i++)
-        *at++ = (struct class){KVG_SHARE_PAGE, i, 0.0, INFINITY};
+        *at++ = (struct share_class){KVG_SHARE_PAGE, i, 0.0, INFINITY};
     for (int64_t i = 0; i < SPLITS; i++)
-        *at++ = (struct class){KVG_SHARE_SPLIT, i, 0.0, INFINITY};
+        *at++ = (struct share_class){KVG_SHARE_SPLIT, i, 0.0, INFINITY};
 }
 
 static int shares_alloc(struct kvg_shares *s)
@@ -141,6 +140,7 @@ static void regressor(struct kvg_shares *s, int64_t i, int64_t class, const doub
     const float *r = s->e->emulated + s->row[i] * s->dim;
     float *x = s->x + (class * s->rows + i) * s->dim;
     double cr = 0.0, rr = 0.0, cc = 0.0, power = 0.0;
+    int numbers = 1;
     for (int64_t d = 0; d < s->dim; d++) {
         cr += weight[d] * c[d] * (double)r[d];
         rr += weight[d] * (double)r[d] * (double)r[d];
@@ -150,8 +150,9 @@ static void regressor(struct kvg_shares *s, int64_t i, int64_t class, const doub
         const double left = c[d] - (double)r[d] * (cr / rr);
         x[d] = (float)(weight[d] * left);
         power += weight[d] * left * left;
+        numbers &= isfinite(x[d]); /* outputs below 1e-30 have weights that FP32 does not hold */
     }
-    if (power > ROUNDING_LEFT * cc && isfinite(power))
+    if (power > ROUNDING_LEFT * cc && isfinite(power) && numbers)
         s->class[class].power += power;
     else
         memset(x, 0, (size_t)s->dim * sizeof *x);
@@ -378,7 +379,7 @@ int kvg_shares_compare(const struct kvg_shares *s, const uint16_t *out,
     if (!error)
         return -1;
     for (int64_t k = 0; k < s->classes; k++) {
-        const struct class *class = &s->class[k];
+        const struct share_class *class = &s->class[k];
         struct kvg_share_result *result = &results[class->kind];
         const float *x = s->x + k * s->rows * s->dim;
         double sum = 0.0;
