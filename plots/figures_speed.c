@@ -10,11 +10,6 @@
 
 #define MAX_FIGURES 12 /* shapes drawn; the largest sweeps first come from the order of the rows */
 
-static int by_arithmetic(const struct kvg_row *row)
-{
-    return strcmp(row->phase, "prefill") == 0 || strcmp(row->phase, "append") == 0;
-}
-
 static int64_t count_contexts(const struct kvg_picks *picks, int64_t begin, int64_t end)
 {
     int64_t n = 0;
@@ -35,36 +30,43 @@ static int key_of_throughput(const struct kvg_row *row, char *text, size_t size)
         row->time_median <= 0.0)
         return 0;
     /* shape | dtype, path | context | fastest first */
-    snprintf(text, size,
-             "%d%.20s %.8s %06lld %06lld %06lld %06lld %08lld %.8s %.8s %04lld %.8g %lld|%d%.16s "
-             "%.12s|%012lld|%020.12f",
-             kvg_rank_phase(row->phase), row->phase, row->cache_state, (long long)row->batch,
-             (long long)row->q_heads, (long long)row->kv_heads, (long long)row->head_dim,
-             (long long)row->block_size, row->layout, row->lengths, (long long)row->threads, row->soft_cap,
-             (long long)row->window, kvg_rank_dtype(row->kv_cache_dtype), row->kv_cache_dtype, row->path,
-             (long long)row->context, row->time_median);
+    snprintf(
+        text, size,
+        "%.40s %d%.20s %.8s %06lld %06lld %06lld %06lld %08lld %.8s %.8s %04lld %.8g %lld %06lld|%d%.16s "
+        "%.12s|%012lld|%020.12f",
+        kvg_on_device(row) ? row->device : "", kvg_rank_phase(row->phase), row->phase, row->cache_state,
+        (long long)row->batch, (long long)row->q_heads, (long long)row->kv_heads, (long long)row->head_dim,
+        (long long)row->block_size, row->layout, row->lengths,
+        (long long)(kvg_on_device(row) ? 0 : row->threads), row->soft_cap, (long long)row->window,
+        strcmp(row->phase, "append") == 0 ? (long long)row->q_len : 0LL, kvg_rank_dtype(row->kv_cache_dtype),
+        row->kv_cache_dtype, row->path, (long long)row->context, row->time_median);
     return 1;
 }
 
 /* context, rate, rate at the third and first quartile of the time, all in 1e9/s */
 static void put_throughput(FILE *out, const struct kvg_row *row)
 {
-    double amount = by_arithmetic(row) ? (double)row->flops : row->kv_bytes_per_second * row->time_median;
+    double amount =
+        kvg_bound_by_arithmetic(row) ? (double)row->flops : row->kv_bytes_per_second * row->time_median;
     double slow = isfinite(row->time_q3) ? row->time_q3 : row->time_median;
     double fast = isfinite(row->time_q1) ? row->time_q1 : row->time_median;
     fprintf(out, "%lld\t%.6g\t%.6g\t%.6g\n", (long long)row->context, amount / row->time_median / 1e9,
             amount / slow / 1e9, amount / fast / 1e9);
 }
 
+/* Which rows a roof is taken from: gathering twice the bytes is faster for a device that a launch costs. */
+enum roof_of { OF_ALL, OF_BF16, OF_FP8 };
+
 static double mean_of(const struct kvg_picks *picks, int64_t begin, int64_t end, int64_t context,
-                      size_t offset)
+                      size_t offset, enum roof_of which)
 {
     double sum = 0.0;
     int64_t n = 0;
     for (int64_t i = begin; i < end; i++) {
         const struct kvg_row *row = picks->picks[i].row;
         const double *value = (const double *)(const void *)((const char *)row + offset);
-        if (row->context == context && isfinite(*value)) {
+        enum roof_of of = strcmp(row->kv_cache_dtype, "auto") == 0 ? OF_BF16 : OF_FP8;
+        if (row->context == context && isfinite(*value) && (which == OF_ALL || which == of)) {
             sum += *value;
             n++;
         }
@@ -75,10 +77,16 @@ static double mean_of(const struct kvg_picks *picks, int64_t begin, int64_t end,
 /* Roofs are measured next to each row and differ a little; one point a context. */
 static void put_roofs(FILE *out, const struct kvg_picks *picks, int64_t begin, int64_t end)
 {
-    static const size_t offsets[] = {
-        offsetof(struct kvg_row, read_roof), offsetof(struct kvg_row, gather_roof),
-        offsetof(struct kvg_row, cache_roof), offsetof(struct kvg_row, flop_roof)};
-    fputs("# roofs: context, read GB/s, gather GB/s, cache GB/s, FMA GFLOP/s\n", out);
+    static const struct {
+        size_t offset;
+        enum roof_of which;
+    } roofs[] = {
+        {offsetof(struct kvg_row, read_roof), OF_ALL},   {offsetof(struct kvg_row, gather_roof), OF_BF16},
+        {offsetof(struct kvg_row, gather_roof), OF_FP8}, {offsetof(struct kvg_row, cache_roof), OF_ALL},
+        {offsetof(struct kvg_row, flop_roof), OF_ALL},   {offsetof(struct kvg_row, copy_roof), OF_ALL}};
+    fputs("# roofs: context, read GB/s, gather GB/s of bf16 and of FP8, cache GB/s, arithmetic GFLOP/s, copy "
+          "GB/s\n",
+          out);
     for (int64_t context = 0, next;; context = next) {
         next = INT64_MAX;
         for (int64_t i = begin; i < end; i++)
@@ -87,18 +95,27 @@ static void put_roofs(FILE *out, const struct kvg_picks *picks, int64_t begin, i
         if (next == INT64_MAX)
             break;
         fprintf(out, "%lld", (long long)next);
-        for (size_t c = 0; c < sizeof(offsets) / sizeof(offsets[0]); c++)
-            fprintf(out, "\t%.6g", mean_of(picks, begin, end, next, offsets[c]) / 1e9);
+        for (size_t c = 0; c < sizeof(roofs) / sizeof(roofs[0]); c++)
+            fprintf(out, "\t%.6g", mean_of(picks, begin, end, next, roofs[c].offset, roofs[c].which) / 1e9);
         fputc('\n', out);
     }
 }
 
+static void describe_place(const struct kvg_row *row, char *text, size_t size)
+{
+    if (kvg_on_device(row))
+        snprintf(text, size, "%.60s", row->device);
+    else
+        snprintf(text, size, "%lld thread%s", (long long)row->threads, row->threads == 1 ? "" : "s");
+}
+
 static void describe_shape(const struct kvg_row *row, char *text, size_t size)
 {
-    snprintf(text, size, "batch %lld, %lld/%lld heads, head_dim %lld, pages of %lld %s, %lld thread%s",
+    char place[80];
+    describe_place(row, place, sizeof(place));
+    snprintf(text, size, "batch %lld, %lld/%lld heads, head_dim %lld, pages of %lld %s, %s",
              (long long)row->batch, (long long)row->q_heads, (long long)row->kv_heads,
-             (long long)row->head_dim, (long long)row->block_size, row->layout, (long long)row->threads,
-             row->threads == 1 ? "" : "s");
+             (long long)row->head_dim, (long long)row->block_size, row->layout, place);
     size_t used = strlen(text);
     if (row->window > 0)
         snprintf(text + used, size - used, ", window %lld", (long long)row->window);
@@ -114,18 +131,27 @@ static int throughput_figure(struct plotter *p, const struct kvg_picks *picks, i
 {
     const struct kvg_row *row = picks->picks[begin].row;
     struct figure f = {0};
-    int hot = strcmp(row->cache_state, "hot") == 0, math = by_arithmetic(row);
-    snprintf(f.name, sizeof(f.name), "throughput_%.20s_%.8s_b%lld_h%lldx%lld_d%lld_p%lld_%.8s_t%lld%s%s",
-             row->phase, row->cache_state, (long long)row->batch, (long long)row->q_heads,
+    char tokens[32] = "", unit[32] = "_gpu";
+    int hot = strcmp(row->cache_state, "hot") == 0, math = kvg_bound_by_arithmetic(row);
+    int append = strcmp(row->phase, "append") == 0, store = strcmp(row->phase, "store") == 0;
+    if (append)
+        snprintf(tokens, sizeof(tokens), "%lld", (long long)row->q_len);
+    if (!kvg_on_device(row))
+        snprintf(unit, sizeof(unit), "_t%lld", (long long)row->threads);
+    snprintf(f.name, sizeof(f.name), "throughput_%.20s%s_%.8s_b%lld_h%lldx%lld_d%lld_p%lld_%.8s%s%s%s",
+             row->phase, tokens, row->cache_state, (long long)row->batch, (long long)row->q_heads,
              (long long)row->kv_heads, (long long)row->head_dim, (long long)row->block_size, row->layout,
-             (long long)row->threads, strcmp(row->lengths, "ragged") == 0 ? "_ragged" : "",
-             row->window > 0 ? "_window" : "");
+             unit, strcmp(row->lengths, "ragged") == 0 ? "_ragged" : "", row->window > 0 ? "_window" : "");
     if (row->soft_cap > 0)
         snprintf(f.name + strlen(f.name), sizeof(f.name) - strlen(f.name), "_cap");
-    snprintf(f.title, sizeof(f.title), "Throughput against context: %.20s, %.8s cache", row->phase,
-             row->cache_state);
+    snprintf(f.title, sizeof(f.title), "Throughput against context: %.20s%s%s%s, %.8s cache", row->phase,
+             append ? " of " : "", tokens, append ? " tokens" : "", row->cache_state);
     describe_shape(row, f.detail, sizeof(f.detail));
-    snprintf(f.extra[0], sizeof(f.extra[0]), "%s", math ? "flops" : hot ? "hot" : "cold");
+    snprintf(f.extra[0], sizeof(f.extra[0]), "%s",
+             math    ? kvg_on_device(row) ? "matrix" : "flops"
+             : hot   ? "hot"
+             : store ? "store"
+                     : "cold");
     if (figure_begin(p, &f))
         return -1;
     for (int64_t at = begin, next; at < end; at = next) {
@@ -134,10 +160,8 @@ static int throughput_figure(struct plotter *p, const struct kvg_picks *picks, i
         snprintf(name, sizeof(name), "%.16s/%.12s", picks->picks[at].row->kv_cache_dtype,
                  picks->picks[at].row->path);
         figure_add_word(f.series, sizeof(f.series), name);
-        fprintf(
-            f.data,
-            "# %s: context, %s (median, slow and fast quartile), roofs: read, gather, cache GB/s, GFLOP/s\n",
-            name, math ? "GFLOP/s" : "KV GB/s");
+        fprintf(f.data, "# %s: context, %s (median, slow and fast quartile)\n", name,
+                math ? "GFLOP/s" : "KV GB/s");
         for (int64_t point = at, after; point < next; point = after) {
             after = kvg_group_end(picks, point, kvg_key_prefix(picks->picks[point].key, 3));
             put_throughput(f.data, picks->picks[point].row);
@@ -266,8 +290,9 @@ static int key_of_roofline(const struct kvg_row *row, char *text, size_t size)
         !is_rate(row->flop_roof))
         return 0;
     /* figure | phase, dtype, path */
-    snprintf(text, size, "%04lld|%d%.20s %d%.16s %.12s", (long long)row->threads, kvg_rank_phase(row->phase),
-             row->phase, kvg_rank_dtype(row->kv_cache_dtype), row->kv_cache_dtype, row->path);
+    snprintf(text, size, "%.40s %04lld|%d%.20s %d%.16s %.12s", kvg_on_device(row) ? row->device : "",
+             (long long)(kvg_on_device(row) ? 0 : row->threads), kvg_rank_phase(row->phase), row->phase,
+             kvg_rank_dtype(row->kv_cache_dtype), row->kv_cache_dtype, row->path);
     return 1;
 }
 
@@ -275,12 +300,15 @@ static int roofline_figure(struct plotter *p, const struct kvg_picks *picks, int
 {
     const struct kvg_row *row = picks->picks[begin].row;
     struct figure f = {0};
-    double read = NAN, gather = NAN, flops = NAN;
-    snprintf(f.name, sizeof(f.name), "roofline_t%lld", (long long)row->threads);
+    double read = NAN, gather = NAN, flops = NAN, bf16 = NAN, fp8 = NAN;
+    char place[80];
+    int device = kvg_on_device(row);
+    describe_place(row, place, sizeof(place));
+    snprintf(f.name, sizeof(f.name), "roofline_gpu");
+    if (!device)
+        snprintf(f.name, sizeof(f.name), "roofline_t%lld", (long long)row->threads);
     snprintf(f.title, sizeof(f.title), "Roofline of this machine, cold cache");
-    snprintf(f.detail, sizeof(f.detail),
-             "%lld thread%s; roofs measured in the same run, highest value of each", (long long)row->threads,
-             row->threads == 1 ? "" : "s");
+    snprintf(f.detail, sizeof(f.detail), "%s; roofs measured in the same run, highest value of each", place);
     if (figure_begin(p, &f))
         return -1;
     for (int64_t at = begin, next; at < end; at = next) {
@@ -297,12 +325,17 @@ static int roofline_figure(struct plotter *p, const struct kvg_picks *picks, int
             read = fmax(read, row->read_roof);
             gather = fmax(gather, is_rate(row->gather_roof) ? row->gather_roof : NAN);
             flops = fmax(flops, row->flop_roof);
+            bf16 = fmax(bf16, is_rate(row->matrix_bf16_roof) ? row->matrix_bf16_roof : NAN);
+            fp8 = fmax(fp8, is_rate(row->matrix_fp8_roof) ? row->matrix_fp8_roof : NAN);
         }
         fputs("\n\n", f.data);
     }
     snprintf(f.extra[0], sizeof(f.extra[0]), "%.6g", read / 1e9);
     snprintf(f.extra[1], sizeof(f.extra[1]), "%.6g", isfinite(gather) ? gather / 1e9 : 0.0);
-    snprintf(f.extra[2], sizeof(f.extra[2]), "%.6g", flops / 1e9);
+    if (device && isfinite(bf16) && isfinite(fp8))
+        snprintf(f.extra[2], sizeof(f.extra[2]), "%.6g %.6g", fp8 / 1e9, bf16 / 1e9);
+    else
+        snprintf(f.extra[2], sizeof(f.extra[2]), "%.6g", flops / 1e9);
     return figure_end(p, &f, "roofline.gp");
 }
 

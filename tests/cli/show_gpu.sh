@@ -4,8 +4,8 @@ unset COLUMNS
 /usr/bin/python3 "$KVG_SOURCE/tests/fixtures/make_results.py" gpu > run.jsonl
 "$KVGAUGE" show run.jsonl --all > table || exit
 sed -n '1,3p' table
-# The fixture's time is 9 us + moved / (0.97 x 4.6 TB/s), its power 250 W + 400 W x moved / (moved + 1 GB);
-# moved = 64 x 131072 tokens x 2 x 8 heads x 128 bytes = 17.18 GB: 3859 us, 4452 GB/s, 628 W.
+# The fixture's time is 9 us + moved / (0.95 x 4.6 TB/s), its power 250 W + 400 W x moved / (moved + 1 GB);
+# moved = 64 x 131072 tokens x 2 x 8 heads x 128 bytes = 17.18 GB: 3941 us, 4360 GB/s, 628 W; gathered in 3853 us.
 awk '/batch 64,/ {b64 = 1} b64 && $1 == 131072 && $3 == "fp8" {print; exit}' table
 grep -A3 '^  append of 2 tokens' table | head -3
 grep -A3 '^  store, cold' table | sed -n '2,3p'
