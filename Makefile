@@ -128,11 +128,11 @@ deps-test:
 
 # A second make, so that what apt has just brought is seen. `-j`: as many jobs as there are CPUs.
 run: deps-run ## measure this machine: suite quick, HDF5 file and plots
-	@$(MAKE) --no-print-directory -j$$(nproc) $(B)/kvgauge
+	@$(MAKE) --no-print-directory -j$$(nproc) CUDA_FOR=$(CUDA_FOR) $(B)/kvgauge
 	@$(B)/kvgauge run --suite quick $(ARGS)
 
 test: deps-test ## unit, command-line and file-format tests
-	@$(MAKE) --no-print-directory -j$$(nproc) $(B)/kvgauge $(TESTS)
+	@$(MAKE) --no-print-directory -j$$(nproc) CUDA_FOR=$(CUDA_FOR) $(B)/kvgauge $(TESTS)
 	@tests/run.sh $(B)
 
 $(B)/kvgauge: $(OBJ) $(CUDA_OBJ) $(B)/.cuda_for
@@ -213,7 +213,7 @@ gpu-bench: $(B)/gpu/decode_bench ## compile the Hopper kernels and their check-a
 gpu-check: $(B)/gpu/tensor_core_check ## compile the check of a GPU's FP8 instructions against their models (nvcc)
 
 asan: deps-test ## the same tests under AddressSanitizer and UndefinedBehaviorSanitizer
-	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B)/asan OPT='-O1' \
+	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B)/asan CUDA_FOR=none OPT='-O1' \
 	  SANITIZE='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer' \
 	  $(B)/asan/kvgauge $(patsubst $(B)/tests/%,$(B)/asan/tests/%,$(TESTS))
 	@KVG_TEST_SANITIZED=1 tests/run.sh $(B)/asan
