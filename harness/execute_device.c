@@ -88,18 +88,22 @@ static void take(const struct kvg_prepared *frame, int64_t seq, int64_t *left, i
     *left -= bytes;
 }
 
-/* One that moves with the seed, the first, the shortest (of equals the last), another that moves. */
+/* One that moves with the seed (but is not short), the first, which is the longest until the lengths are
+ * moved on, the shortest (of equals the last), another that moves. */
 static int64_t choose(const struct kvg_prepared *frame, int64_t limit, int64_t chosen[KVG_PART_MOST])
 {
     const int64_t batch = frame->problem.batch;
-    int64_t n = 0, shortest = -1;
-    for (int64_t i = 0; i < batch; i++)
+    int64_t n = 0, shortest = -1, longest = 0;
+    for (int64_t i = 0; i < batch; i++) {
         if (frame->seq_lens[i] > 0 && (shortest < 0 || frame->seq_lens[i] <= frame->seq_lens[shortest]))
             shortest = i;
+        if (frame->seq_lens[i] > frame->seq_lens[longest])
+            longest = i;
+    }
     if (shortest < 0)
         return 0;
     const int64_t turn = (int64_t)(frame->c.seed % (uint64_t)batch);
-    take(frame, turn, &limit, chosen, &n);
+    take(frame, 2 * frame->seq_lens[turn] >= frame->seq_lens[longest] ? turn : longest, &limit, chosen, &n);
     take(frame, 0, &limit, chosen, &n);
     take(frame, shortest, &limit, chosen, &n);
     take(frame, (turn + batch / 2) % batch, &limit, chosen, &n);

@@ -5,6 +5,7 @@
  */
 #include "verify_whole.h"
 
+#include <gsl/gsl_cdf.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,9 +102,17 @@ int kvg_plain_check(const struct kvg_expectation *e, const struct kvg_prepared *
 
 /* What the kernel under test does where the references looked. */
 struct seen {
-    double rel, gain, lse;
+    double rel, rel_root, lse; /* largest; rel_root: times the root of the keys */
+    double gain_sq;            /* sum of squares */
     int64_t groups;
 };
+
+/* Keys that the last query of a sequence sees. */
+static int64_t keys_of(const struct kvg_prepared *whole, int64_t seq)
+{
+    const int64_t q_len = whole->cu_q_lens[seq + 1] - whole->cu_q_lens[seq];
+    return q_len > 0 ? kvg_sample_visible(whole, seq, q_len - 1) : 0;
+}
 
 static struct seen look(const struct kvg_expectation *e, const struct kvg_prepared *whole,
                         const struct kvg_plain *plain, const uint16_t *out, const float *lse)
@@ -121,8 +130,10 @@ static struct seen look(const struct kvg_expectation *e, const struct kvg_prepar
             if (lse)
                 add_lse(&s, (double)lse[row], (double)plain->lse[row], 0.0, KVG_PLAIN_REL);
         }
+        const int64_t keys = keys_of(whole, kvg_prepared_sequence(e->p, e->sample.rows[e->order[from]].seq));
         seen.rel = larger(relative(&s), seen.rel);
-        seen.gain = larger(gain_error(&s), seen.gain);
+        seen.rel_root = larger(relative(&s) * sqrt((double)keys), seen.rel_root);
+        seen.gain_sq += gain_error(&s) * gain_error(&s);
         seen.lse = larger(s.lse, seen.lse);
     }
     return seen;
@@ -175,10 +186,31 @@ static void say(const struct worst *w, int64_t groups, char *reason, size_t size
 {
     snprintf(reason, size,
              "whole: %lld faults in %lld (sequence, head) groups, worst at sequence %lld head %lld: %s %.3g "
-             "against "
-             "the plain FP32 kernel, allowed %.3g",
+             "against the plain FP32 kernel, allowed %.3g",
              (long long)w->failures, (long long)groups, (long long)w->seq, (long long)w->head, w->what,
              w->got, w->allowed);
+}
+
+/* f of the header. */
+static double room(const struct seen *seen)
+{
+    return 3.0 + 8.0 / (double)(seen->groups > 0 ? seen->groups : 1);
+}
+
+/* Allowed relative L2 error of a group. */
+static double rel_of(const struct seen *seen, int64_t keys)
+{
+    return room(seen) * fmax(seen->rel, seen->rel_root / sqrt((double)keys)) + KVG_U_BF16;
+}
+
+/* Allowed |gain - 1| of each of `groups` groups. */
+static double gain_of(const struct seen *seen, int64_t groups, double rel_allowed)
+{
+    if (seen->groups < 1)
+        return rel_allowed;
+    const double n = (double)seen->groups,
+                 rare = KVG_FALSE_ALARMS_PER_CASE / KVG_RANDOM_CHECKS / (2.0 * (double)groups);
+    return fmin(rel_allowed, gsl_cdf_tdist_Qinv(rare, n) * sqrt(seen->gain_sq / n) + KVG_U_BF16);
 }
 
 int kvg_compare_whole(const struct kvg_expectation *e, const struct kvg_prepared *whole,
@@ -187,25 +219,22 @@ int kvg_compare_whole(const struct kvg_expectation *e, const struct kvg_prepared
 {
     const int64_t groups = whole->problem.batch * whole->problem.q_heads;
     const struct seen seen = look(e, whole, plain, out, lse);
-    struct kvg_bound_tail all, sampled;
     struct worst worst = {.ratio = 0};
     char reason[512];
     double rel_max = 0;
     int64_t checked = 0;
-    kvg_bound_tail(groups, &all);
-    kvg_bound_tail(seen.groups > 0 ? seen.groups : 1, &sampled);
-    const double gain_limit = isnan(row->gain_limit) ? INFINITY : row->gain_limit;
-    const double rel_allowed = 2 * seen.rel + KVG_U_BF16,
-                 gain_allowed = seen.gain + gain_limit * all.lambda / sampled.lambda;
     for (int64_t seq = 0; seq < whole->problem.batch; seq++)
         for (int64_t head = 0; head < whole->problem.q_heads; head++) {
             struct sums s = {0};
             int empty = 0;
-            const int64_t n = sum_group(whole, plain, out, lse, seq, head, 2 * seen.lse, &s, &empty);
+            const int64_t n =
+                sum_group(whole, plain, out, lse, seq, head, room(&seen) * seen.lse, &s, &empty);
             if (empty)
                 note(&worst, seq, head, "a row without a visible key is not empty", NAN, 0.0);
             if (n == 0)
                 continue;
+            const double rel_allowed = rel_of(&seen, keys_of(whole, seq)),
+                         gain_allowed = gain_of(&seen, groups, rel_allowed);
             checked += n;
             rel_max = larger(relative(&s), rel_max);
             note(&worst, seq, head, "relative L2 error", relative(&s), rel_allowed);

@@ -3,23 +3,36 @@
  * verify_whole.h: every sequence and head of a large case of which the exact references see a few sequences.
  *
  * A plain FP32 kernel on the device (the "plain" output below) attends to the same bits as the kernel under
- * test, for all sequences. Two steps:
+ * test, for all sequences.
  *
- *   1. The plain kernel is not trusted: on every (sequence, head) that the expectation samples its output
- * must lie within KVG_PLAIN_REL of the exact reference, as relative L2 error, and its lse within
- * KVG_PLAIN_REL of max(1, |lse|). FP32 sums of n terms stray like a random walk, so the limit grows with the
- * root of the keys beyond KVG_PLAIN_KEYS. That is a hundredth of a rounding to bf16 or less.
- *   2. The kernel under test is then held to the plain output on every (sequence, head) that sees a key. Its
- *      sequences draw their values from one distribution, so the errors of a right kernel are exchangeable:
- * what it does to a sequence nobody looked at is distributed as what it does to those that the references
- * judged. With e, g, l the largest relative L2 error, |gain - 1| and |lse error| against the plain output
- * over the sampled rows (which passed all checks), each group must keep to relative L2 error  2 e + 2^-8 A
- * group's error is the root of a sum over head_dim elements or more, and scatters by a tenth around its mean;
- * 2 e is far outside of that. Where few keys carry the output one rounding hits all elements alike and e may
- * be small by chance: 2^-8 is all that rounding to bf16 can do. |gain - 1|         g + r G         G is the
- * largest gain limit that the expectation allowed, r the ratio of the Gaussian quantiles for all groups and
- * for the sampled ones. |lse error|        2 l + 2 KVG_PLAIN_REL max(1, |lse|) NaN never passes. Rows that
- * see no key are zero with an lse of -infinity, in every sequence.
+ * First the plain kernel itself is held to the exact reference, on every (sequence, head) that the
+ * expectation samples: relative L2 error and lse error over max(1, |lse|) up to KVG_PLAIN_REL. FP32 sums of n
+ * terms stray like a random walk, so that limit grows with the root of the keys beyond KVG_PLAIN_KEYS. It is
+ * a hundredth of a rounding to bf16 or less.
+ *
+ * Then the kernel under test is held to the plain output on every (sequence, head) that sees a key. Its
+ * sequences draw their values from one distribution, so the errors of a right kernel are exchangeable but for
+ * the number of keys n and the sharpness of a head's softmax: what it does to a sequence nobody looked at is
+ * distributed as what it does to those that the references judged. Over n keys a relative L2 error stays what
+ * it is where V has no mean (error and output shrink together) and falls with sqrt(n) where it has one.
+ *
+ * Let e and E be the largest relative L2 error and the largest times sqrt(n), g the root mean square of gain
+ * - 1 and l the largest |lse error|, against the plain output, over the m sampled groups, which passed every
+ * check. Then a group of n keys must keep to
+ *
+ *   relative L2 error <= f max(e, E / sqrt(n)) + 2^-8, f = 3 + 8 / m. Between heads the width of the logits
+ * differs by up to 2, and with it the error by up to 2.1; a group's error, the root of a sum over head_dim
+ * elements or more, scatters by a tenth around that: 3. The second term is for few sampled groups that may
+ * all have been mild. Where one key carries the output, one rounding hits all elements alike and e may be
+ * small by chance: 2^-8 is all that rounding to bf16 can do.
+ *
+ *   |gain - 1| <= t g + 2^-8 where that is less. t is Student's quantile with m degrees of freedom, of the
+ * share of the false-alarm rate that one group has.
+ *
+ *   |lse error| <= f l + 2 KVG_PLAIN_REL max(1, |lse|).
+ *
+ * NaN never passes. Rows that see no key are zero with an lse of -infinity, in every sequence. The part must
+ * hold a sequence at least half as long as the longest: short ones say little of long ones.
  *
  * A fault that touches all sequences alike is the references' to find; here those are found that touch one
  * sequence, one split, one page beyond the sampled ones.
