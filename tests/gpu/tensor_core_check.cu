@@ -16,7 +16,7 @@
  * State: compiled with nvcc 13.0 for sm_90a, not yet run on a GPU.
  *
  * Build: make gpu-check, which writes build/gpu/tensor_core_check. For another GPU, where only mma.sync is
- * checked: make gpu-check NVCCFLAGS='-gencode arch=compute_89,code=sm_89 -O2 -std=c++17'        (or sm_120a)
+ * checked: make gpu-check CUDA_FOR=sm_89 GPU_FOR_tensor_core_check=sm_89        (or sm_120a)
  */
 #include <cstdint>
 #include <cstdio>
