@@ -24,6 +24,7 @@ static void say(struct kvg_diagnosis *d, enum kvg_fault_class suspected, const c
 
 /* ---------------------------------------------------------------- other ways to quantise */
 
+enum { WAYS_LOOKED_AT = 400000 };
 enum way {
     WAY_RECIPROCAL,
     WAY_SCALE_1,
@@ -132,10 +133,12 @@ static uint8_t code_by(enum way way, enum kvg_ref_format format, float value, fl
 /* ---------------------------------------------------------------- what differs */
 
 struct found {
-    int64_t wrong;                 /* codes of tokens that are not as they should be */
-    int64_t unwritten;             /* of them: still the poison */
-    int64_t unowned;               /* codes changed in slots that no token owns */
-    int64_t left[WAYS];            /* wrong codes that a way does not give */
+    int64_t wrong;     /* codes of tokens that are not as they should be */
+    int64_t unwritten; /* of them: still the poison */
+    int64_t unowned;   /* codes changed in slots that no token owns */
+    /* by tensor: codes looked at, the wrong ones of them, and those, right or wrong, that a way does not give
+     */
+    int64_t looked_at[2], looked_wrong[2], left[2][WAYS];
     int64_t other_tensor;          /* wrong codes that are those of the other tensor's token */
     int64_t rounded_to_fp8;        /* bf16 cache: wrong codes that are an e4m3 value */
     int64_t outside_padding;       /* wrong codes outside the first and the last slot */
@@ -189,12 +192,21 @@ static void look_at_wrong(const struct tensors *t, int tensor, float value, int6
         f->ratio_sum += log(fabs((double)value / (double)back / (double)own));
         f->ratio_count += 1.0;
     }
+}
+
+/* A way of quantising has to give the codes that are right as well. */
+static void look_at_ways(const struct tensors *t, int tensor, float value, int64_t head, uint8_t got,
+                         int wrong, struct found *f)
+{
+    const struct kvg_prepared *p = t->p;
+    const int nan = isnan(kvg_ref_fp8_decode(t->format, got));
+    f->looked_at[tensor]++;
+    f->looked_wrong[tensor] += wrong;
     for (int w = 0; w < WAYS; w++) {
         const float scale = scale_by((enum way)w, t->scale[tensor], t->scale[1 - tensor], head,
                                      p->problem.kv_heads, p->scale_stride);
         const uint8_t code = code_by((enum way)w, t->format, value, scale, f->largest);
-        const int both_nan = isnan(kvg_ref_fp8_decode(t->format, code)) && isnan(back);
-        f->left[w] += code != *(const uint8_t *)got && !both_nan;
+        f->left[tensor][w] += code != got && !(nan && isnan(kvg_ref_fp8_decode(t->format, code)));
     }
 }
 
@@ -213,9 +225,12 @@ static void look_at_token(const struct tensors *t, int64_t token, struct found *
             const char *other =
                 (const char *)t->pages[1 - tensor]->data + place(t, 1 - tensor, slot, h) * t->bytes;
             for (int64_t d = 0; d < dim; d++) {
-                if (memcmp(want + d * t->bytes, got + d * t->bytes, (size_t)t->bytes) == 0)
-                    continue;
+                const int wrong = memcmp(want + d * t->bytes, got + d * t->bytes, (size_t)t->bytes) != 0;
                 const float value = kvg_ref_bf16_decode(t->source[tensor][(token * heads + h) * dim + d]);
+                if (t->bytes == 1 && (wrong || token % 8 == 0) && f->looked_at[tensor] < WAYS_LOOKED_AT)
+                    look_at_ways(t, tensor, value, h, *(const uint8_t *)(got + d), wrong, f);
+                if (!wrong)
+                    continue;
                 look_at_wrong(t, tensor, value, h, got + d * t->bytes, other + d * t->bytes, f);
                 f->first_dim = d < f->first_dim ? d : f->first_dim;
                 f->outside_padding += !first_or_last;
@@ -277,10 +292,12 @@ static int by_place(const struct tensors *t, const struct found *f, struct kvg_d
     return 1;
 }
 
-/* A way that leaves at most so many wrong codes unexplained. */
-static int by_value(const struct tensors *t, const struct found *f, int64_t most_left,
-                    struct kvg_diagnosis *d)
+/* A way that leaves at most so large a share of the wrong codes unexplained. A tensor that is right says
+ * nothing.
+ */
+static int by_value(const struct tensors *t, const struct found *f, double most_left, struct kvg_diagnosis *d)
 {
+    int64_t looked_at = 0, wrong = 0, left[WAYS] = {0};
     int best = 0;
     if (f->wrong == 0)
         return 0;
@@ -290,12 +307,20 @@ static int by_value(const struct tensors *t, const struct found *f, int64_t most
         say(d, KVG_FAULT_ENCODING, "a bf16 cache holds values rounded to e4m3");
         return 1;
     }
+    for (int tensor = 0; tensor < 2; tensor++) {
+        if (f->looked_wrong[tensor] == 0)
+            continue;
+        looked_at += f->looked_at[tensor];
+        wrong += f->looked_wrong[tensor];
+        for (int w = 0; w < WAYS; w++)
+            left[w] += f->left[tensor][w];
+    }
     for (int w = 1; w < WAYS; w++)
-        best = f->left[w] < f->left[best] ? w : best;
-    if (f->left[best] > most_left)
+        best = left[w] < left[best] ? w : best;
+    if ((double)left[best] > most_left * (double)wrong)
         return 0;
-    say(d, ways[best].fault, "%s: that gives %lld of %lld wrong codes", ways[best].words,
-        (long long)(f->wrong - f->left[best]), (long long)f->wrong);
+    say(d, ways[best].fault, "%s: that gives %lld of %lld codes looked at, %lld of which are wrong",
+        ways[best].words, (long long)(looked_at - left[best]), (long long)looked_at, (long long)wrong);
     return 1;
 }
 
@@ -329,7 +354,7 @@ void kvg_diagnose_store(const struct kvg_prepared *p, const void *k_cache, const
             "right in low slots, wrong where slot times stride needs more than 32 bits");
     else if (!count(&t, &f))
         say(d, KVG_FAULT_UNKNOWN, "no code differs any more");
-    else if (by_value(&t, &f, 0, d) || by_place(&t, &f, d) || by_value(&t, &f, f.wrong / 20, d))
+    else if (by_value(&t, &f, 0.0, d) || by_place(&t, &f, d) || by_value(&t, &f, 0.05, d))
         return;
     else if (run == KVG_RUN_RENEWED)
         say(d, KVG_FAULT_STALE_STATE, "right before, wrong once other values lay in the same buffers");
