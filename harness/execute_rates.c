@@ -95,36 +95,73 @@ static void remark_floor(struct kvg_execution *x, const struct kvg_clock *clock,
                    LEAST_FLOORS, 1e6 * clock->floor);
 }
 
-/* What the device and its clock add to a row. */
-static void tell_device(struct kvg_execution *x, const struct kvg_clock *clock,
-                        const struct kvg_measured *measured)
+/* What the clock of a device adds to a row. */
+static void tell_clock(struct kvg_execution *x, const struct kvg_clock *clock,
+                       const struct kvg_measured *measured)
 {
     x->row->time_floor = clock->floor;
     x->row->time_launch = measured->launch;
-    kvg_conditions(x, measured->calls);
     remark_floor(x, clock, measured->batch);
 }
 
 /* The verdict after a measurement that failed. */
 static int failed_to_time(struct kvg_execution *x, const struct kvg_error *error)
 {
+    const int is_check = error->exit_code == KVG_EXIT_INCORRECT;
     if (x->device && (x->device_failed || x->device->lost))
         return kvg_verdict_of_device(x, "a timed call", NULL);
     if (x->row->status != KVG_PASSED && x->row->status != KVG_MISTRUSTED)
         return -1; /* the check after a sample has said why */
-    return kvg_verdict(x, KVG_INCORRECT, "%s",
-                       error->exit_code == KVG_EXIT_INCORRECT ? KVG_TIMED_OUTPUT_DIFFERS : error->text);
+    if (x->device && x->device->error[0] && !is_check)
+        return kvg_verdict(x, KVG_INCORRECT, "a timed call: %s", x->device->error);
+    return kvg_verdict(x, KVG_INCORRECT, "%s", is_check ? KVG_TIMED_OUTPUT_DIFFERS : error->text);
+}
+
+static int tell_times(struct kvg_row *row, const double *samples, int64_t n, const char *method)
+{
+    struct kvg_summary summary;
+    kvg_summarise(samples, n, &summary);
+    row->time_median = summary.median;
+    row->time_min = summary.min;
+    row->time_q1 = summary.q1;
+    row->time_q3 = summary.q3;
+    row->time_mad = summary.mad;
+    row->n_samples = n;
+    return kvg_row_set_string(&row->timing_method, method) || keep_samples(row, samples, n) ? -1 : 0;
+}
+
+/* Samples on the clock of where the kernel runs. */
+static int take_samples(struct kvg_execution *x, const struct kvg_measurement *asked)
+{
+    char method[256];
+    double samples[KVG_MAX_SAMPLES];
+    struct kvg_clock clock;
+    struct kvg_measured measured = {.batch = 1};
+    struct kvg_measurement m = *asked;
+    struct kvg_error error;
+    int64_t n = 0;
+    m.clock = kvg_device_clock(x, &clock) ? NULL : &clock;
+    m.measured = &measured;
+    if (m.clock) {
+        x->device->error[0] = '\0';
+        x->device->ops->conditions_begin(x->device);
+    }
+    const int failed = kvg_measure_described(&m, samples, &n, method, sizeof method, &error);
+    if (m.clock)
+        kvg_conditions(x, measured.calls);
+    if (failed)
+        return failed_to_time(x, &error);
+    if (tell_times(x->row, samples, n, method))
+        return kvg_verdict(x, KVG_OUT_OF_MEMORY, "no memory for %lld samples", (long long)n);
+    remark_noise(x);
+    if (m.clock)
+        tell_clock(x, &clock, &measured);
+    return 0;
 }
 
 int kvg_time(struct kvg_execution *x, struct kvg_measurement *m)
 {
-    char name[KVG_CASE_STRING_MAX], method[256];
-    double samples[KVG_MAX_SAMPLES];
-    struct kvg_clock clock;
-    struct kvg_measured measured;
-    struct kvg_summary summary;
-    struct kvg_error error;
-    int64_t n = 0;
+    char name[KVG_CASE_STRING_MAX];
     kvg_case_format(x->c, name);
     m->name = name;
     m->min_time = x->options->min_time;
@@ -132,28 +169,12 @@ int kvg_time(struct kvg_execution *x, struct kvg_measurement *m)
     m->min_samples = x->options->min_samples < m->max_samples ? x->options->min_samples : m->max_samples;
     m->flags = x->options->benchmark_flags;
     m->report = x->report;
-    m->measured = &measured;
-    m->clock = kvg_device_clock(x, &clock) ? NULL : &clock;
     kvg_nvtx_push(name);
-    if (m->clock)
-        x->device->ops->conditions_begin(x->device);
-    int failed = kvg_measure_described(m, samples, &n, method, sizeof method, &error);
+    const int failed = take_samples(x, m);
     kvg_nvtx_pop();
+    m->name = NULL;
     if (failed)
-        return failed_to_time(x, &error);
-    kvg_summarise(samples, n, &summary);
-    x->row->time_median = summary.median;
-    x->row->time_min = summary.min;
-    x->row->time_q1 = summary.q1;
-    x->row->time_q3 = summary.q3;
-    x->row->time_mad = summary.mad;
-    x->row->n_samples = n;
-    remark_noise(x);
-    if (m->clock)
-        tell_device(x, &clock, &measured);
-    kvg_row_set_string(&x->row->timing_method, method);
-    if (keep_samples(x->row, samples, n))
-        return kvg_verdict(x, KVG_OUT_OF_MEMORY, "no memory for %lld samples", (long long)n);
+        return -1;
     if (x->options->measure_roofs)
         take_roofs(x, 0);
     return 0;

@@ -254,6 +254,13 @@ static int fails_to_launch(const struct kvg_attention_args *args)
     return KVG_EDEVICE;
 }
 
+/* Right until it is timed: then the launch fails. */
+static int fails_when_timed(const struct kvg_attention_args *args)
+{
+    device.fail_next_finish = device.starts > 0;
+    return dequant(args);
+}
+
 /* Right as long as nobody has recorded it: a replay comes without the plan that the call had. */
 static int wrong_when_replayed(const struct kvg_attention_args *args)
 {
@@ -396,6 +403,7 @@ static const struct kvg_kernel kernels[] = {
     DEQUANT("empty_row", empty_row),
     DEQUANT("loses_device", loses_device),
     DEQUANT("fails_to_launch", fails_to_launch),
+    DEQUANT("fails_when_timed", fails_when_timed),
     DEQUANT("wrong_when_replayed", wrong_when_replayed),
     DEQUANT("narrow_offsets", narrow_offsets),
     {HEAD("loose"), .supports = supports_dequant, .arithmetic = arithmetic_loose,
@@ -907,6 +915,8 @@ static void a_lost_device_costs_a_row(void **state)
     expect(&s, "fails_to_launch", "", KVG_INCORRECT,
            "KVG_EDEVICE (-4), although the kernel says it supports the case; invalid configuration argument");
     assert_int_equal(kvg_session_tainted(s.session), 0);
+    expect(&s, "fails_when_timed", "cache_state=cold", KVG_INCORRECT,
+           "a timed call: invalid configuration argument");
     expect(&s, "dequant", "", KVG_PASSED, "");
     end(&s);
 }
