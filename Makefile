@@ -172,7 +172,7 @@ $(B)/tests/%: $(B)/obj/tests/unit/%.o $(LIB_OBJ)
 	$(Q)$(CC) $(COMMON) $(LDFLAGS) -rdynamic -o $@ $^ -lcmocka $(LDLIBS_ALL)
 .SECONDARY: $(TESTS:$(B)/tests/%=$(B)/obj/tests/unit/%.o)
 
--include $(OBJ:.o=.d) $(patsubst %,$(B)/obj/tests/mutants/%.d,mutants rules) $(patsubst $(B)/tests/%,$(B)/obj/tests/unit/%.d,$(TESTS))
+-include $(OBJ:.o=.d) $(patsubst %,$(B)/obj/tests/mutants/%.d,mutants rules speed) $(patsubst $(B)/tests/%,$(B)/obj/tests/unit/%.d,$(TESTS))
 
 # ---------------------------------------------------------------- CUDA
 # $(B)/cuda/WHICH/ holds objects with code for WHICH (see CUDA_FOR). A decode kernel that spills registers or uses
@@ -220,10 +220,10 @@ asan: deps-test ## the same tests under AddressSanitizer and UndefinedBehaviorSa
 
 mutants: $(B)/mutants $(B)/mutants.so ## the right kernel with one fault, again and again: who is caught, and by what
 	@OMP_NUM_THREADS=1 $(B)/mutants $(MUTANTS_ARGS) $(B)/mutants.so tests/mutants/mutants.yaml
-$(B)/mutants: $(B)/obj/tests/mutants/mutants.o $(B)/obj/tests/mutants/rules.o $(LIB_OBJ)
+$(B)/mutants: $(addprefix $(B)/obj/tests/mutants/,mutants.o rules.o speed.o) $(LIB_OBJ)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(COMMON) $(LDFLAGS) -rdynamic -o $@ $^ $(LDLIBS_ALL)
-$(B)/mutants.so: $(addprefix tests/mutants/,attention.c store.c plugin.c faults.def mutant.h)
+$(B)/mutants.so: $(addprefix tests/mutants/,attention.c store.c slow.c plugin.c faults.def slow.def mutant.h)
 	@mkdir -p $(@D)
 	$(call say,CC,$@)
 	$(Q)$(CC) -std=c11 -O3 -g -D_GNU_SOURCE -ffp-contract=off $(WARN) -fPIC -shared -o $@ $(filter %.c,$^) -lm

@@ -160,22 +160,23 @@ static double row_distance(const struct look *k, int64_t i, const float *suppose
 static int measure(const struct look *k, const struct kvg_suppose *s, enum kvg_supposition what, int step,
                    double *mean, int *explained)
 {
-    const int64_t room = kvg_suppose_scratch(s) + k->dim;
     double total = 0.0;
     int fine = 0, failed = 0;
 #pragma omp parallel for schedule(dynamic) reduction(+ : total, fine, failed) num_threads(k->p->problem.threads)
     for (int r = 0; r < k->count; r += step) {
-        float *scratch = malloc((size_t)room * sizeof *scratch), lse = NAN;
-        if (!scratch) {
+        struct kvg_suppose_room room;
+        float *out = malloc((size_t)k->dim * sizeof *out), lse = NAN;
+        if (!out || kvg_suppose_room_make(s, &room)) {
+            free(out);
             failed++;
             continue;
         }
-        float *out = scratch + kvg_suppose_scratch(s);
-        kvg_suppose_row(s, what, &k->f->expectation->sample.rows[k->chosen[r]], scratch, out, &lse);
+        kvg_suppose_row(s, what, &k->f->expectation->sample.rows[k->chosen[r]], &room, out, &lse);
         const double distance = row_distance(k, k->chosen[r], out, (double)lse);
         total += distance;
         fine += distance < 0.5;
-        free(scratch);
+        kvg_suppose_room_free(&room);
+        free(out);
     }
     *mean = k->count > 0 ? total / ((k->count + step - 1) / step) : 0.0;
     *explained = fine;

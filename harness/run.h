@@ -45,7 +45,8 @@ void kvg_execute_in(struct kvg_session *session, const struct kvg_case *c,
 /* 1 once a kernel has written where it must not: this process is no place for another case. */
 int kvg_session_tainted(const struct kvg_session *session);
 
-/* Is told which kind of run begins (enum kvg_run_kind of diagnose.h), where a crash in it would mean something. */
+/* Is told which kind of run begins (enum kvg_run_kind of diagnose.h), where a crash in it would mean
+ * something. */
 void kvg_session_announce(struct kvg_session *session, void (*tell)(void *context, int run), void *context);
 
 /* Parent side. */

@@ -6,6 +6,7 @@
 #include "suppose.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define LN2 0.69314718055994531
@@ -444,17 +445,30 @@ static int64_t longest_tile(const struct kvg_suppose *s)
     return tile;
 }
 
-int64_t kvg_suppose_scratch(const struct kvg_suppose *s)
+int kvg_suppose_room_make(const struct kvg_suppose *s, struct kvg_suppose_room *room)
 {
-    return 8 * s->p->problem.head_dim + 2 * longest_tile(s) + 2;
+    const size_t dim = (size_t)s->p->problem.head_dim;
+    room->doubles = malloc((2 * dim + (size_t)longest_tile(s)) * sizeof *room->doubles);
+    room->floats = malloc(4 * dim * sizeof *room->floats);
+    if (room->doubles && room->floats)
+        return 0;
+    kvg_suppose_room_free(room);
+    return -1;
+}
+
+void kvg_suppose_room_free(struct kvg_suppose_room *room)
+{
+    free(room->doubles);
+    free(room->floats);
+    room->doubles = NULL;
+    room->floats = NULL;
 }
 
 static void attend(const struct kvg_suppose *s, enum kvg_supposition what, const struct kvg_ref_row *at,
-                   float *scratch, float *out, float *lse)
+                   const struct kvg_suppose_room *room, float *out, float *lse)
 {
     const struct kvg_prepared *p = s->p;
     const int64_t dim = p->problem.head_dim;
-    double *doubles = (double *)scratch; /* two floats each */
     struct row row = {.s = s,
                       .p = p,
                       .declared = &s->declared[at->seq],
@@ -465,11 +479,11 @@ static void attend(const struct kvg_suppose *s, enum kvg_supposition what, const
                       .q_len = p->cu_q_lens[at->seq + 1] - p->cu_q_lens[at->seq],
                       .n = p->seq_lens[at->seq],
                       .dim = dim,
-                      .acc = doubles,
-                      .total = doubles + dim,
-                      .q = scratch + 4 * dim,
-                      .key = scratch + 5 * dim,
-                      .value = scratch + 6 * dim};
+                      .acc = room->doubles,
+                      .total = room->doubles + dim,
+                      .q = room->floats,
+                      .key = room->floats + dim,
+                      .value = room->floats + 2 * dim};
     struct row *r = &row;
     find_heads(r);
     if (r->g >= p->problem.kv_heads)
@@ -478,7 +492,7 @@ static void attend(const struct kvg_suppose *s, enum kvg_supposition what, const
     find_scales(r);
     find_arithmetic(r);
     load_query(r);
-    merge(r, (double *)(scratch + (7 * dim + 1) / 2 * 2), out, lse);
+    merge(r, room->doubles + 2 * dim, out, lse);
 }
 
 /* The row that lies at this one's place in an lse of [heads, tokens]. */
@@ -494,11 +508,11 @@ static struct kvg_ref_row transposed(const struct kvg_prepared *p, const struct 
 }
 
 void kvg_suppose_row(const struct kvg_suppose *s, enum kvg_supposition what, const struct kvg_ref_row *at,
-                     float *scratch, float *out, float *lse)
+                     const struct kvg_suppose_room *room, float *out, float *lse)
 {
     const struct kvg_prepared *p = s->p;
     const int64_t dim = p->problem.head_dim;
-    attend(s, what, at, scratch, out, lse);
+    attend(s, what, at, room, out, lse);
     if (what == KVG_SUPPOSE_LSE_LOG2)
         *lse *= (float)LOG2E;
     if (what == KVG_SUPPOSE_LSE_P_OFFSET)
@@ -510,8 +524,8 @@ void kvg_suppose_row(const struct kvg_suppose *s, enum kvg_supposition what, con
         out[d] = 0.0f;
     if (what == KVG_SUPPOSE_LSE_WITHOUT_CAP || what == KVG_SUPPOSE_LSE_TRANSPOSED) {
         const struct kvg_ref_row other = what == KVG_SUPPOSE_LSE_TRANSPOSED ? transposed(p, at) : *at;
-        float *unused = scratch + kvg_suppose_scratch(s) - dim;
+        float *unused = room->floats + 3 * dim;
         attend(s, what == KVG_SUPPOSE_LSE_TRANSPOSED ? KVG_SUPPOSE_RIGHT : KVG_SUPPOSE_CAP_IGNORED, &other,
-               scratch, unused, lse);
+               room, unused, lse);
     }
 }

@@ -19,12 +19,8 @@
 static const struct {
     const char *name;
     int (*draw)(struct plotter *p);
-} figures[] = {{"error", draw_error},
-               {"gain", draw_gain},
-               {"throughput", draw_throughput},
-               {"footprint", draw_footprint},
-               {"heatmap", draw_heatmap},
-               {"roofline", draw_roofline}};
+} figures[] = {{"error", draw_error},         {"gain", draw_gain},       {"throughput", draw_throughput},
+               {"footprint", draw_footprint}, {"heatmap", draw_heatmap}, {"roofline", draw_roofline}};
 #define N_FIGURES (sizeof(figures) / sizeof(figures[0]))
 const char kvg_plot_names[] = "error, gain, throughput, footprint, heatmap, roofline";
 

@@ -27,6 +27,15 @@ enum mutant_fault {
     FAULT_COUNT
 };
 
+/* Right, and slow. */
+enum mutant_slow {
+#define SLOW(name, words) SLOW_##name,
+#include "slow.def"
+#undef SLOW
+    SLOW_COUNT
+};
+int mutant_slow_attention(enum mutant_slow slow, const struct kvg_attention_args *a);
+
 #define FAULT(name) (m->fault == FAULT_##name)
 
 /* Keys of a tile and of a split of the attention kernel; the narrow accumulators get a long chain. */

@@ -2,11 +2,14 @@
  *
  * mutants.c: runs every mutant over suite mutants and prints who was caught by what.
  *
- *   mutants PLUGIN.so SUITE.yaml [-j JOBS] [NAME ...]
+ *   mutants [-j JOBS] [-v] [-s] PLUGIN.so SUITE.yaml [NAME ...]
+ *
+ * -v prints every row that is not passed, -s the times of the slow mutants (speed.h) and nothing else;
+ * without NAME both parts run.
  *
  * Each mutant runs in a process of its own, through the same code as a worker of `kvgauge run --verify-only`.
- * Beside our verdict stands what published rules say of the same outputs. A case on which a rule rejects the
- * right kernel counts for nothing there.
+ * Beside our verdict stands the kind of fault that most failed rows are suspected of, and what published
+ * rules say of the same outputs. A case on which a rule rejects the right kernel counts for nothing there.
  *
  * Exit code: 0 when every mutant was caught and no right kernel was, 2 otherwise, 1 for trouble.
  */
@@ -26,6 +29,7 @@
 #include "../../kernels/registry.h"
 #include "mutant.h"
 #include "rules.h"
+#include "speed.h"
 
 /* ---------------------------------------------------------------- faults and checks */
 
@@ -575,26 +579,33 @@ int main(int argc, char **argv)
     struct kvg_error error;
     struct timespec begin;
     char why[512];
-    int jobs = 2, option;
+    int jobs = 2, option, speed = 0;
     clock_gettime(CLOCK_MONOTONIC, &begin);
-    while ((option = getopt(argc, argv, "j:v")) != -1) {
+    while ((option = getopt(argc, argv, "j:vs")) != -1) {
         if (option == 'j' && atoi(optarg) >= 1 && atoi(optarg) <= 16)
             jobs = atoi(optarg);
         else if (option == 'v')
             run.verbose = 1;
+        else if (option == 's')
+            speed = 1;
         else {
-            fprintf(stderr, "Usage: %s [-j JOBS (1 to 16)] [-v] PLUGIN.so SUITE.yaml [NAME ...]\n", argv[0]);
+            fprintf(stderr, "Usage: %s [-j JOBS (1 to 16)] [-v] [-s] PLUGIN.so SUITE.yaml [NAME ...]\n",
+                    argv[0]);
             return KVG_EXIT_TROUBLE;
         }
     }
     if (argc - optind < 2) {
-        fprintf(stderr, "Usage: %s [-j JOBS (1 to 16)] [-v] PLUGIN.so SUITE.yaml [NAME ...]\n", argv[0]);
+        fprintf(stderr, "Usage: %s [-j JOBS (1 to 16)] [-v] [-s] PLUGIN.so SUITE.yaml [NAME ...]\n", argv[0]);
         return KVG_EXIT_TROUBLE;
     }
     if (kvg_registry_load(argv[optind], why, sizeof why)) {
         fprintf(stderr, "mutants: %s\n", why);
         return KVG_EXIT_TROUBLE;
     }
+    if (speed || argc - optind == 2)
+        speed_report();
+    if (speed)
+        return KVG_EXIT_OK;
     request.suite = argv[optind + 1];
     if (kvg_plan_make(&request, &plan, &error) || prepare_items(&run, &plan, &error)) {
         fprintf(stderr, "mutants: %s\n", error.text);

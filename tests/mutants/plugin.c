@@ -75,14 +75,41 @@ static void arithmetic(const struct mutant *m, const struct kvg_problem *p, stru
 #include "faults.def"
 #undef MUTANT
 
+/* The slow ones are the right kernel, on decode of path dequant alone. */
+#define SLOW(id, words)                                                                                      \
+    static int supports_##id(const struct kvg_problem *p, char *why, size_t size)                            \
+    {                                                                                                        \
+        static const struct mutant right = {FAULT_none_attention, WHERE_DEQUANT};                            \
+        return supports(&right, p, why, size);                                                               \
+    }                                                                                                        \
+    static int attention_##id(const struct kvg_attention_args *a)                                            \
+    {                                                                                                        \
+        return mutant_slow_attention(SLOW_##id, a);                                                          \
+    }                                                                                                        \
+    static const struct kvg_kernel kernel_##id = {.abi_version = KVG_KERNEL_ABI_VERSION,                     \
+                                                  .struct_size = sizeof(struct kvg_kernel),                  \
+                                                  .name = "mutant/" #id,                                     \
+                                                  .summary = words,                                          \
+                                                  .device = KVG_DEVICE_CPU,                                  \
+                                                  .rank = -1,                                                \
+                                                  .supports = supports_##id,                                 \
+                                                  .arithmetic = arithmetic_none_attention,                   \
+                                                  .workspace_bytes = mutant_workspace,                       \
+                                                  .attention = attention_##id};
+#include "slow.def"
+#undef SLOW
+
 const struct kvg_kernel *const *kvg_plugin_kernels(int64_t *count);
 const struct kvg_kernel *const *kvg_plugin_kernels(int64_t *count)
 {
 #define MUTANT(id, part, fault_class, diagnosis, checks, shows, words) &kernel_##id,
+#define SLOW(id, words) &kernel_##id,
     static const struct kvg_kernel *const kernels[] = {
 #include "faults.def"
+#include "slow.def"
     };
 #undef MUTANT
+#undef SLOW
     *count = (int64_t)(sizeof kernels / sizeof kernels[0]);
     return kernels;
 }
