@@ -246,6 +246,129 @@ static void attend_tile(const struct run *run, const struct item *it, const stru
                 run->plan.acc_stride);
 }
 
+/* All heads of one tile. */
+static void attend_heads(const struct run *run, const struct item *it, const struct scratch *t, int64_t start,
+                         const struct kvg_softmax *how, const struct tile_rows *k_now,
+                         const struct tile_rows *v_now, const struct tile_rows *k_next,
+                         const struct tile_rows *v_next)
+{
+    const struct kvg_attention_args *a = run->args;
+    const int64_t left = it->end - start, bytes = kvg_dtype_bytes(run->problem->kv_dtype);
+    struct kvg_keys k = {.count = left < KVG_TILE ? kvg_round_up(left, KVG_KEYS_STEP) : KVG_TILE,
+                         .dim = run->problem->head_dim,
+                         .dtype = run->problem->kv_dtype};
+    struct kvg_keys v = k;
+
+    for (int64_t h = 0; h < it->heads; h++) {
+        head_rows(k_now, h * a->k_cache.stride_head * bytes, t->zero, k.row);
+        head_rows(v_now, h * a->v_cache.stride_head * bytes, t->zero, v.row);
+        head_ahead(run, &a->k_cache, k_next, h, it->heads, t->zero, k.ahead);
+        head_ahead(run, &a->v_cache, v_next, h, it->heads, t->zero, v.ahead);
+        attend_tile(run, it, t, h, start, &how[h], &k, &v);
+    }
+}
+
+/* ---------------------------------------------------------------- whole tiles */
+
+/* Whether every row of the item may take whole tiles at all. K and V in caches of one shape, as ever. */
+static int may_be_whole(const struct run *run, const struct item *it, const struct kvg_softmax *how)
+{
+    const struct kvg_pages *k = &run->args->k_cache, *v = &run->args->v_cache;
+
+    if (!run->ops->whole || !run->ops->whole_fits(run->problem, it->queries * run->plan.group) ||
+        k->stride_slot != v->stride_slot || k->stride_head != v->stride_head) {
+        return 0;
+    }
+    for (int64_t h = 0; h < it->heads; h++) {
+        if (!(how[h].scale > 0.0f && how[h].scale < INFINITY)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Whether all keys of a tile without NULL are visible to the first query and to the last. */
+static int all_see(const struct run *run, const struct item *it, int64_t start)
+{
+    int64_t first, end, unused;
+
+    visible(run->problem, it->seq_len, it->q_len, it->query, &unused, &end);
+    visible(run->problem, it->seq_len, it->q_len, it->query + it->queries - 1, &first, &unused);
+    return first <= start && start + KVG_TILE <= end;
+}
+
+/* The eight pieces of the next tile that one head prefetches. Where the heads of a token are one run of
+ * memory and all of them belong to the item, the heads share the tile in the order of its addresses; else
+ * each head takes its own rows. */
+static void whole_ahead(const struct run *run, const struct kvg_pages *pages, const struct item *it,
+                        const struct tile_rows *now, const struct tile_rows *next, int64_t head,
+                        const char **piece, int64_t *stride)
+{
+    const int64_t bytes = kvg_dtype_bytes(run->problem->kv_dtype), row_bytes = run->problem->head_dim * bytes;
+    const int together = pages->stride_head == run->problem->head_dim &&
+                         pages->stride_slot == it->heads * run->problem->head_dim;
+
+    *stride = together ? row_bytes : pages->stride_slot * bytes;
+    for (int64_t i = 0; i < KVG_EIGHTS; i++) {
+        const int64_t n = head * KVG_EIGHTS + i, eight = together ? n / it->heads : i;
+        const char *row = next->row[8 * eight] ? next->row[8 * eight] : now->row[8 * eight];
+        piece[i] = row + (together ? n % it->heads * 8 * row_bytes : head * pages->stride_head * bytes);
+    }
+}
+
+/* All heads of one tile that every row sees in full. */
+static void attend_whole(const struct run *run, const struct item *it, const struct scratch *t,
+                         const struct kvg_softmax *how, const struct tile_rows *k, const struct tile_rows *v,
+                         const struct tile_rows *k_next, const struct tile_rows *v_next)
+{
+    const struct kvg_attention_args *a = run->args;
+    const int64_t bytes = kvg_dtype_bytes(run->problem->kv_dtype),
+                  head_bytes = a->k_cache.stride_head * bytes;
+    struct kvg_whole w = {.stride = a->k_cache.stride_slot * bytes,
+                          .dim = run->problem->head_dim,
+                          .rows = it->queries * run->plan.group,
+                          .dtype = run->problem->kv_dtype,
+                          .scratch = t->scratch,
+                          .acc_stride = run->plan.acc_stride};
+
+    for (int64_t h = 0; h < it->heads; h++) {
+        const int last = h + 1 == it->heads, more = k_next->row[0] && k_next->row[8];
+
+        for (int64_t i = 0; i < KVG_EIGHTS; i++) {
+            w.group[i] = k->row[8 * i] + h * head_bytes;
+            w.group[KVG_EIGHTS + i] = v->row[8 * i] + h * head_bytes;
+        }
+        for (int64_t i = 0; i < 2; i++) {
+            w.group[2 * KVG_EIGHTS + i] = !last  ? w.group[i] + head_bytes
+                                          : more ? k_next->row[8 * i]
+                                                 : w.group[i];
+        }
+        w.group[2 * KVG_EIGHTS + 2] = w.group[0];
+        whole_ahead(run, &a->k_cache, it, k, k_next, h, w.ahead, &w.ahead_stride);
+        whole_ahead(run, &a->v_cache, it, v, v_next, h, w.ahead + KVG_EIGHTS, &w.ahead_stride);
+        w.ahead[2 * KVG_EIGHTS] = w.group[0];
+        w.packed_q = t->q + h * run->plan.q_head_bytes;
+        w.how = &how[h];
+        w.state = t->state + h * run->plan.block_rows;
+        w.acc = t->acc + h * run->plan.acc_head_bytes / 4;
+        run->ops->whole(&w);
+    }
+}
+
+/* Goes over to whole tiles, or back. */
+static void turn_whole(const struct run *run, const struct item *it, const struct scratch *t, int on)
+{
+    const int64_t dim = run->problem->head_dim, rows = it->heads * run->plan.block_rows;
+
+    if (on) {
+        run->ops->whole_begin(it->queries * run->plan.group, dim, t->acc, rows, run->plan.acc_stride);
+    } else {
+        run->ops->whole_end(dim, t->acc, rows, run->plan.acc_stride);
+    }
+}
+
+/* ---------------------------------------------------------------- items */
+
 static void prepare_item(const struct run *run, const struct item *it, const struct scratch *t)
 {
     const struct kvg_attention_args *a = run->args;
@@ -327,8 +450,8 @@ static void run_item(const struct run *run, const struct item *it, const struct 
     const int64_t ahead_end = run->problem->threads == 1 && it->single == 0 ? it->seq_len : it->end;
     struct tile_rows k_now, v_now, k_next, v_next;
     struct kvg_softmax how[it->heads];
-    const int64_t bytes = kvg_dtype_bytes(run->problem->kv_dtype);
     int64_t start = it->begin / KVG_TILE * KVG_TILE;
+    int may, whole = 0;
 
     prepare_item(run, it, t);
     for (int64_t h = 0; h < it->heads; h++) {
@@ -338,27 +461,24 @@ static void run_item(const struct run *run, const struct item *it, const struct 
         find_rows(run, &a->k_cache, it, start, it->begin, it->end, &k_now);
         find_rows(run, &a->v_cache, it, start, it->begin, it->end, &v_now);
     }
+    may = may_be_whole(run, it, how);
     for (; start < it->end && it->begin < it->end; start += KVG_TILE) {
-        const int64_t left = it->end - start;
-        struct kvg_keys k, v;
-
-        k.count = left < KVG_TILE ? kvg_round_up(left, KVG_KEYS_STEP) : KVG_TILE;
-        k.dim = run->problem->head_dim;
-        k.dtype = run->problem->kv_dtype;
-        v.count = k.count;
-        v.dim = k.dim;
-        v.dtype = k.dtype;
         find_rows(run, &a->k_cache, it, start + KVG_TILE, it->begin, ahead_end, &k_next);
         find_rows(run, &a->v_cache, it, start + KVG_TILE, it->begin, ahead_end, &v_next);
-        for (int64_t h = 0; h < it->heads; h++) {
-            head_rows(&k_now, h * a->k_cache.stride_head * bytes, t->zero, k.row);
-            head_rows(&v_now, h * a->v_cache.stride_head * bytes, t->zero, v.row);
-            head_ahead(run, &a->k_cache, &k_next, h, it->heads, t->zero, k.ahead);
-            head_ahead(run, &a->v_cache, &v_next, h, it->heads, t->zero, v.ahead);
-            attend_tile(run, it, t, h, start, &how[h], &k, &v);
+        if (whole != (may && k_now.whole && all_see(run, it, start))) {
+            whole = !whole;
+            turn_whole(run, it, t, whole);
+        }
+        if (whole) {
+            attend_whole(run, it, t, how, &k_now, &v_now, &k_next, &v_next);
+        } else {
+            attend_heads(run, it, t, start, how, &k_now, &v_now, &k_next, &v_next);
         }
         k_now = k_next;
         v_now = v_next;
+    }
+    if (whole) {
+        turn_whole(run, it, t, 0);
     }
     finish_item(run, it, t);
 }

@@ -15,11 +15,12 @@
 #include "cpu.h"
 
 enum {
-    KVG_TILE = 64,      /* keys per tile, and between two updates of the running maximum */
-    KVG_KEYS_STEP = 16, /* micro-kernels read keys in multiples of this */
-    KVG_DIM_STEP = 8,   /* head_dim is a multiple of this */
-    KVG_ALIGN = 64,     /* bytes; a buffer aligned to 16 costs 6 to 39 % */
-    KVG_LINE = 64       /* bytes of a cache line */
+    KVG_TILE = 64,             /* keys per tile, and between two updates of the running maximum */
+    KVG_KEYS_STEP = 16,        /* micro-kernels read keys in multiples of this */
+    KVG_DIM_STEP = 8,          /* head_dim is a multiple of this */
+    KVG_EIGHTS = KVG_TILE / 8, /* of a tile; a page holds a multiple of eight keys */
+    KVG_ALIGN = 64,            /* bytes; a buffer aligned to 16 costs 6 to 39 % */
+    KVG_LINE = 64              /* bytes of a cache line */
 };
 
 /* K or V of one tile and one KV head. */
@@ -47,11 +48,32 @@ struct kvg_row_state {
     float sum; /* of the unrounded p, relative to max */
 };
 
+/* A tile of KVG_TILE keys of one KV head that all of its rows see in full, for micro-kernels that do all
+ * three steps in one call. Every eight keys lie in one page, so at one stride. */
+struct kvg_whole {
+    const char
+        *group[2 * KVG_EIGHTS + 3]; /* the first key of every eight: of K, then of V; then two of the K
+                                       that is read next, for prefetching, and one that is never read */
+    const char
+        *ahead[2 * KVG_EIGHTS + 1]; /* what to prefetch from memory: pieces of eight rows of the next
+                                       tile's K, then V; always valid addresses; one more, never read */
+    int64_t stride, ahead_stride;   /* bytes from row to row of a group and of a piece */
+    int64_t dim, rows;
+    enum kvg_dtype dtype;
+    const void *packed_q;
+    const struct kvg_softmax *how; /* its scale is positive */
+    struct kvg_row_state *state;   /* [rows] */
+    void *scratch;
+    float *acc; /* [rows][acc_stride], in the order that whole_begin gave it */
+    int64_t acc_stride;
+};
+
 /* Micro-kernels of one instruction set. */
 struct kvg_attention_ops {
     enum kvg_isa isa;
     int64_t row_step; /* Q is packed in multiples of this many rows; logits writes as many rows */
-    /* Bytes of `rows` packed rows of Q; of the scratch that logits and values may use; of one row of P. */
+    /* Bytes of `rows` packed rows of Q (any number); of the scratch that logits and values may use; of one
+     * row of P. */
     int64_t (*packed_q_bytes)(int64_t rows, int64_t dim);
     int64_t (*scratch_bytes)(int64_t dim);
     int64_t p_row_bytes;
@@ -70,6 +92,13 @@ struct kvg_attention_ops {
     /* acc[r * acc_stride + d] = acc * factor[r] + sum over keys of p[r][j] * v_j[d]. */
     void (*values)(const struct kvg_keys *keys, const void *p, const float *factor, int64_t rows,
                    void *scratch, float *acc, int64_t acc_stride);
+    /* Whole tiles, where head_dim, the rows of a head and the softmax fit; all four NULL = never. Between
+     * whole_begin and whole_end nothing but `whole` is called, and acc[acc_rows][acc_stride], the
+     * accumulators of all heads of an item, have their dims in an order of the instruction set's own. */
+    int (*whole_fits)(const struct kvg_problem *problem, int64_t rows);
+    void (*whole_begin)(int64_t rows, int64_t dim, float *acc, int64_t acc_rows, int64_t acc_stride);
+    void (*whole)(const struct kvg_whole *tile);
+    void (*whole_end)(int64_t dim, float *acc, int64_t acc_rows, int64_t acc_stride);
     /* x[0 .. count) := 2^x as softmax computes it, count a multiple of 16. For the test of exp2_rel_error. */
     void (*exp2)(float *x, int64_t count);
     /* Declared: additions in the longest chain of a logit; bound of the exponential; formats. */

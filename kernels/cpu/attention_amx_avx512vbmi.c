@@ -8,23 +8,16 @@
  *
  * Values. P is the left operand as the softmax writes it; V interleaved by pairs of keys is the right one.
  *
- * TDPBF16PS multiplies into FP32, sums the even and the odd products of its 32 apart, adds the two, then adds
- * that to the tile; it rounds to nearest even and flushes subnormals.
+ * Whole tiles of up to 16 rows take the faster path of attention_amx_whole.h; what is here does the rest:
+ * many rows, other values of head_dim, a soft cap, tiles that some row sees in part.
  */
 #pragma GCC target("amx-tile,amx-bf16")
 
+#include "amx_tiles.h"
 #include "attention_avx512.h"
+#include "attention_amx_whole.h"
 
 enum { ROWS = 16, KEYS = 16, CHUNK = 32, CHUNK_KEYS = 32, TILE_FLOATS = 256 };
-
-/* GCC's tile loads do not tell the compiler that they read memory. */
-#define MEMORY_BARRIER() __asm__ volatile("" ::: "memory")
-
-struct tile_config {
-    uint8_t palette, start_row, reserved[14];
-    uint16_t bytes_per_row[16];
-    uint8_t rows[16];
-};
 
 static void begin(void)
 {
@@ -35,12 +28,24 @@ static void begin(void)
         config.rows[i] = 16;
     }
     MEMORY_BARRIER();
-    _tile_loadconfig(&config);
+    tile_config(&config);
 }
 
 static void end(void)
 {
-    _tile_release();
+    tile_release();
+}
+
+static void whole_begin(int64_t rows, int64_t dim, float *acc, int64_t acc_rows, int64_t acc_stride)
+{
+    whole_reorder(1, dim, acc, acc_rows, acc_stride);
+    whole_configure(rows);
+}
+
+static void whole_end(int64_t dim, float *acc, int64_t acc_rows, int64_t acc_stride)
+{
+    whole_reorder(0, dim, acc, acc_rows, acc_stride);
+    begin();
 }
 
 static int64_t chunks(int64_t dim)
@@ -48,15 +53,23 @@ static int64_t chunks(int64_t dim)
     return (dim + CHUNK - 1) / CHUNK;
 }
 
-static int64_t packed_q_bytes(int64_t rows, int64_t dim)
+/* For the tiles of this file; for whole tiles of few rows there is another copy of Q behind. */
+static int64_t own_q_bytes(int64_t rows, int64_t dim)
 {
     return kvg_round_up(rows, ROWS) * chunks(dim) * CHUNK * 2;
+}
+
+static int64_t packed_q_bytes(int64_t rows, int64_t dim)
+{
+    return own_q_bytes(rows, dim) + (whole_dim(dim) && rows <= WHOLE_ROWS ? whole_q_words(rows, dim) * 2 : 0);
 }
 
 /* A decoded tile, then four product tiles. */
 static int64_t scratch_bytes(int64_t dim)
 {
-    return KVG_TILE * padded(dim) * 2 + 4 * TILE_FLOATS * 4;
+    const int64_t own = KVG_TILE * padded(dim) * 2 + 4 * TILE_FLOATS * 4;
+
+    return own > whole_scratch_bytes() ? own : whole_scratch_bytes();
 }
 
 static float *products(const void *scratch, int64_t dim)
@@ -72,7 +85,8 @@ static int64_t qk_chain(int64_t dim)
 /* Blocks of 16 rows; within a block [pair of dims][row][2]. Rows and dims that do not exist are zero. */
 static void pack_q(const void *const *row, int64_t rows, int64_t dim, enum kvg_dtype dtype, void *packed)
 {
-    uint16_t *out = packed;
+    uint16_t *out = packed, *whole_q = (uint16_t *)packed + whole_q_at(dim);
+    const int64_t columns = whole_dim(dim) && rows <= WHOLE_ROWS ? whole_columns(rows) : 0;
 
     memset(packed, 0, (size_t)packed_q_bytes(rows, dim));
     for (int64_t r = 0; r < rows; r++) {
@@ -81,6 +95,9 @@ static void pack_q(const void *const *row, int64_t rows, int64_t dim, enum kvg_d
                                    ? ((const uint16_t *)row[r])[d]
                                    : kvg_bf16_encode(kvg_fp8_e4m3_decode(((const uint8_t *)row[r])[d]));
             out[r / ROWS * ROWS * chunks(dim) * CHUNK + (d / 2 * ROWS + r % ROWS) * 2 + d % 2] = q;
+            if (columns) {
+                whole_q[whole_q_place(columns, r, d)] = q;
+            }
         }
     }
 }
@@ -113,26 +130,26 @@ ALWAYS_INLINE void logits_16(const uint16_t *k, const uint16_t *q, int64_t dim, 
 {
     const int64_t stride = padded(dim);
 
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
+    tile_zero(0);
+    tile_zero(1);
+    tile_zero(2);
+    tile_zero(3);
     for (int64_t c = 0; c < chunks(dim); c++) {
         const uint16_t *at = k + c * CHUNK;
-        _tile_loadd(4, q + c * CHUNK * ROWS, 64);
-        _tile_loadd(5, at, stride * 2);
-        _tile_dpbf16ps(0, 5, 4);
-        _tile_loadd(6, at + KEYS * stride, stride * 2);
-        _tile_dpbf16ps(1, 6, 4);
-        _tile_loadd(7, at + 2 * KEYS * stride, stride * 2);
-        _tile_dpbf16ps(2, 7, 4);
-        _tile_loadd(5, at + 3 * KEYS * stride, stride * 2);
-        _tile_dpbf16ps(3, 5, 4);
+        tile_load(4, q + c * CHUNK * ROWS, 64);
+        tile_load(5, at, stride * 2);
+        tile_dp(0, 5, 4);
+        tile_load(6, at + KEYS * stride, stride * 2);
+        tile_dp(1, 6, 4);
+        tile_load(7, at + 2 * KEYS * stride, stride * 2);
+        tile_dp(2, 7, 4);
+        tile_load(5, at + 3 * KEYS * stride, stride * 2);
+        tile_dp(3, 5, 4);
     }
-    _tile_stored(0, product, 64);
-    _tile_stored(1, product + TILE_FLOATS, 64);
-    _tile_stored(2, product + 2 * TILE_FLOATS, 64);
-    _tile_stored(3, product + 3 * TILE_FLOATS, 64);
+    tile_store(0, product, 64);
+    tile_store(1, product + TILE_FLOATS, 64);
+    tile_store(2, product + 2 * TILE_FLOATS, 64);
+    tile_store(3, product + 3 * TILE_FLOATS, 64);
     MEMORY_BARRIER();
 }
 
@@ -141,18 +158,18 @@ ALWAYS_INLINE void logits_block(const uint16_t *k, const uint16_t *q, int64_t di
 {
     const int64_t stride = padded(dim), n = chunks(dim);
 
-    _tile_zero(0);
+    tile_zero(0);
     for (int64_t c = 0; c < n; c += 2) {
-        _tile_loadd(4, k + c * CHUNK, stride * 2);
-        _tile_loadd(5, q + c * CHUNK * ROWS, 64);
-        _tile_dpbf16ps(0, 4, 5);
+        tile_load(4, k + c * CHUNK, stride * 2);
+        tile_load(5, q + c * CHUNK * ROWS, 64);
+        tile_dp(0, 4, 5);
         if (c + 1 < n) {
-            _tile_loadd(6, k + (c + 1) * CHUNK, stride * 2);
-            _tile_loadd(7, q + (c + 1) * CHUNK * ROWS, 64);
-            _tile_dpbf16ps(0, 6, 7);
+            tile_load(6, k + (c + 1) * CHUNK, stride * 2);
+            tile_load(7, q + (c + 1) * CHUNK * ROWS, 64);
+            tile_dp(0, 6, 7);
         }
     }
-    _tile_stored(0, product, 64);
+    tile_store(0, product, 64);
 }
 
 /* Up to 16 rows: decoding 16 keys ahead of the tiles, so that both run at once and a tile load never waits
@@ -216,23 +233,23 @@ static void logits(const struct kvg_keys *keys, const void *packed_q, int64_t ro
 /* Adds 32 keys to the four product tiles: 16 rows of P by 64 dims of V. */
 ALWAYS_INLINE void add_half(const uint16_t *p, const uint16_t *v, int64_t stride)
 {
-    _tile_loadd(4, p, KVG_TILE * 2);
-    _tile_loadd(5, v, stride * 4);
-    _tile_dpbf16ps(0, 4, 5);
-    _tile_loadd(6, v + 2 * VECTOR, stride * 4);
-    _tile_dpbf16ps(1, 4, 6);
-    _tile_loadd(7, v + 4 * VECTOR, stride * 4);
-    _tile_dpbf16ps(2, 4, 7);
-    _tile_loadd(5, v + 6 * VECTOR, stride * 4);
-    _tile_dpbf16ps(3, 4, 5);
+    tile_load(4, p, KVG_TILE * 2);
+    tile_load(5, v, stride * 4);
+    tile_dp(0, 4, 5);
+    tile_load(6, v + 2 * VECTOR, stride * 4);
+    tile_dp(1, 4, 6);
+    tile_load(7, v + 4 * VECTOR, stride * 4);
+    tile_dp(2, 4, 7);
+    tile_load(5, v + 6 * VECTOR, stride * 4);
+    tile_dp(3, 4, 5);
 }
 
 ALWAYS_INLINE void clear_products(void)
 {
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
+    tile_zero(0);
+    tile_zero(1);
+    tile_zero(2);
+    tile_zero(3);
 }
 
 /* acc = acc * factor + the product tiles, for `rows` rows from dim d on. */
@@ -241,10 +258,10 @@ ALWAYS_INLINE void add_products(int64_t rows, int64_t dims, const float *factor,
 {
     const int64_t blocks = dims < STRIP ? (dims + VECTOR - 1) / VECTOR : 4;
 
-    _tile_stored(0, product, 64);
-    _tile_stored(1, product + TILE_FLOATS, 64);
-    _tile_stored(2, product + 2 * TILE_FLOATS, 64);
-    _tile_stored(3, product + 3 * TILE_FLOATS, 64);
+    tile_store(0, product, 64);
+    tile_store(1, product + TILE_FLOATS, 64);
+    tile_store(2, product + 2 * TILE_FLOATS, 64);
+    tile_store(3, product + 3 * TILE_FLOATS, 64);
     MEMORY_BARRIER();
     for (int64_t i = 0; i < rows; i++) {
         for (int64_t b = 0; b < blocks; b++) {
@@ -361,6 +378,10 @@ const struct kvg_attention_ops kvg_attention_amx = {
     .logits = logits,
     .softmax = softmax,
     .values = values,
+    .whole_fits = whole_fits,
+    .whole_begin = whole_begin,
+    .whole = whole,
+    .whole_end = whole_end,
     .exp2 = exp2_all,
     .qk_chain = qk_chain,
     .exp2_rel_error = KVG_EXP2_REL_ERROR,

@@ -27,11 +27,12 @@ enum { VECTOR = 16, STRIP = 4 * VECTOR };
      : (c) == 1  ? 118 << 7                                                                                  \
                  : 0)
 #define E5M2(c)                                                                                              \
-    ((c) > 0x7c ? 0x7fc0                                                                                     \
-     : (c) >= 4 ? (((c) >> 2) + 112) << 7 | ((c)&3) << 5                                                     \
-     : (c) >= 2 ? 112 << 7 | ((c)&1) << 6                                                                    \
-     : (c) == 1 ? 111 << 7                                                                                   \
-                : 0)
+    ((c) > 0x7c    ? 0x7fc0                                                                                  \
+     : (c) == 0x7c ? 0x7f80                                                                                  \
+     : (c) >= 4    ? (((c) >> 2) + 112) << 7 | ((c)&3) << 5                                                  \
+     : (c) >= 2    ? 112 << 7 | ((c)&1) << 6                                                                 \
+     : (c) == 1    ? 111 << 7                                                                                \
+                   : 0)
 #define LOW(x) (uint8_t)((x)&0xff)
 #define HIGH(x) (uint8_t)((x) >> 8)
 #define BY_4(part, of, c) part(of((c))), part(of((c) + 1)), part(of((c) + 2)), part(of((c) + 3))

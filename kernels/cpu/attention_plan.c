@@ -136,7 +136,7 @@ static void plan_thread(const struct kvg_attention_ops *ops, const struct kvg_pr
     const int64_t rows = kvg_round_up(plan->block_rows, ops->row_step), heads = plan->chunk_heads;
     int64_t end = 0;
 
-    plan->q_head_bytes = kvg_round_up(ops->packed_q_bytes(rows, p->head_dim), KVG_ALIGN);
+    plan->q_head_bytes = kvg_round_up(ops->packed_q_bytes(plan->block_rows, p->head_dim), KVG_ALIGN);
     plan->acc_head_bytes = plan->block_rows * plan->acc_stride * 4;
     plan->q_at = place(&end, heads * plan->q_head_bytes);
     plan->acc_at = place(&end, heads * plan->acc_head_bytes);
