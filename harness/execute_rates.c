@@ -258,10 +258,14 @@ static void judge_speed(struct kvg_execution *x)
         take_roofs(x, ratio > SUSPECT_ABOVE);
         ratio = excess(x, &which);
     }
-    if (ratio > SUSPECT_ABOVE)
-        kvg_verdict(x, KVG_SUSPECT,
-                    "%.2f times the highest roof for %s measured next to it: faster than the machine can be",
-                    ratio, which);
+    if (!(ratio > SUSPECT_ABOVE))
+        return;
+    kvg_verdict(x, KVG_SUSPECT,
+                "%.2f times the highest roof for %s measured next to it: faster than the machine can be",
+                ratio, which);
+    kvg_suspect(x, KVG_FAULT_TIMING, "%s, or work left out while it is timed",
+                x->c->cache_state == KVG_STATE_COLD ? "inputs that stay in a cache although they were evicted"
+                                                    : "a clock that does not wait for the end");
 }
 
 /* The time the roofline allows, in seconds. */

@@ -32,6 +32,7 @@ enum kvg_fault_class {
     KVG_FAULT_NOT_WRITTEN,
     KVG_FAULT_REFUSED,
     KVG_FAULT_GROSS,
+    KVG_FAULT_TIMING,
     KVG_FAULT_CLASSES
 };
 const char *kvg_fault_class_name(enum kvg_fault_class fault); /* "scale dropped", ... */

@@ -70,6 +70,7 @@ const char *kvg_fault_class_name(enum kvg_fault_class fault)
         [KVG_FAULT_NOT_WRITTEN] = "not written",
         [KVG_FAULT_REFUSED] = "refused",
         [KVG_FAULT_GROSS] = "gross",
+        [KVG_FAULT_TIMING] = "timing",
     };
     return (int)fault >= 0 && fault < KVG_FAULT_CLASSES ? names[fault] : "";
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+#include "common.h"
 #include "failure.h"
 #include "table_parts.h"
 
@@ -264,6 +265,36 @@ static void print_problem(struct kvg_table *t, const struct kvg_row *row, int64_
         kvg_table_say(t, "  suspect: %s", row->suspected);
 }
 
+/* One line a kernel with incorrect rows: how many, and what they have in common.
+ */
+static void print_kernels(struct kvg_table *t)
+{
+    const struct kvg_results *results = t->results;
+    for (int64_t i = 0; i < results->count; i++) {
+        const char *kernel = results->rows[i].kernel;
+        int64_t failed = 0, passed = 0, earlier = 0;
+        char common[340];
+        if (results->rows[i].status != KVG_INCORRECT)
+            continue;
+        for (int64_t j = 0; j < results->count; j++) {
+            const struct kvg_row *row = &results->rows[j];
+            if (strcmp(row->kernel, kernel) != 0)
+                continue;
+            earlier += j < i && row->status == KVG_INCORRECT;
+            failed += row->status == KVG_INCORRECT;
+            passed += row->status == KVG_PASSED;
+        }
+        if (earlier > 0 || failed + passed < 2)
+            continue;
+        if (kvg_common_of_failures(results, kernel, common, sizeof common))
+            kvg_table_say(t, "%s: %lld of %lld rows incorrect, those with %s and no others.", kernel,
+                          (long long)failed, (long long)(failed + passed), common);
+        else
+            kvg_table_say(t, "%s: %lld of %lld rows incorrect.", kernel, (long long)failed,
+                          (long long)(failed + passed));
+    }
+}
+
 int kvg_table_problems(struct kvg_table *t)
 {
     struct kvg_picks picks;
@@ -271,6 +302,7 @@ int kvg_table_problems(struct kvg_table *t)
         return -1;
     if (picks.count > 0)
         kvg_table_heading(t, "Rows that did not pass, each with the command that repeats it");
+    print_kernels(t);
     for (int64_t begin = 0, end, number = 0; begin < picks.count; begin = end, number++) {
         int together = picks.picks[begin].key[0] == '1' && !t->all;
         end = together ? kvg_group_end(&picks, begin, 0) : begin + 1;
