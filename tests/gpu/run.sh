@@ -10,7 +10,8 @@
 #   faults       a kernel with an illegal access and one that hangs: each costs one row, and the run goes on
 #   memcheck     compute-sanitizer: accesses out of bounds, over decode_bench and a few cases of kvgauge
 #   racecheck    compute-sanitizer: races in shared memory, over the same
-#   tensor_core  FP8 matrix instructions against their models, bit by bit, a million tiles of each
+#   tensor_core  FP8 matrix instructions against their models, bit by bit: a million tiles in all, a quarter of them
+#                for each pair of formats (KVG_TILES sets how many a pair gets)
 #   mutants      the CUDA mutants: each caught by a check that is meant for it (on request only: takes minutes)
 #
 # Without STEP all but the last. Logs stay in $KVG_LOGS (default: a folder that is removed when all is well).
@@ -128,7 +129,7 @@ step_memcheck() { sanitize memcheck; }
 step_racecheck() { sanitize racecheck; }
 
 step_tensor_core() {
-    "$root/bin/tensor_core_check" --tiles 1048576
+    "$root/bin/tensor_core_check" --tiles "${KVG_TILES:-262144}" # the models take some 7 us a tile on 16 cores
 }
 
 step_mutants() {
