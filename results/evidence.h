@@ -49,7 +49,7 @@ struct kvg_evidence_heat {
 };
 
 struct kvg_evidence {
-    char run[64]; /* which run of the kernel: "first run", "in pages far into the cache", ... */
+    char run[64];   /* which run of the kernel: "first run", "in pages far into the cache", ... */
     char dump[256]; /* file with the tensors; "" where none was asked for */
     int n_checks, n_worst;
     struct kvg_evidence_check checks[KVG_EVIDENCE_CHECKS];
