@@ -6,6 +6,7 @@
  * are found out by what should find them.
  */
 #include <math.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -127,11 +128,11 @@ static void attend(const struct kvg_attention_args *a, int64_t b, int64_t i, int
         top = fmax(top, s[t]);
     }
     for (int64_t t = first; t <= last; t++)
-        sum += exp(s[t] - top);
+        sum += s[t] = exp(s[t] - top);
     for (int64_t d = 0; d < p->head_dim; d++) {
         double o = 0;
         for (int64_t t = first; t <= last; t++)
-            o += exp(s[t] - top) * element(a, &a->v_cache, b, t, g, d);
+            o += s[t] * element(a, &a->v_cache, b, t, g, d);
         out[d] = last < first
                      ? 0.0f
                      : (float)(o / sum * (a->scales.v ? (double)a->scales.v[g * a->scales.stride] : 1));
@@ -429,7 +430,12 @@ static int set_up(void **state)
 {
     static const struct kvg_kernel *list[KERNELS];
     char why[256];
+    cpu_set_t one;
     (void)state;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    if (sched_setaffinity(0, sizeof one, &one)) /* teams of threads would only wait for each other here */
+        return -1;
     for (int i = 0; i < KERNELS; i++)
         list[i] = &kernels[i];
     if (kvg_registry_add("this test", list, KERNELS, why, sizeof why)) {
@@ -609,14 +615,13 @@ static void right_kernels_raise_no_alarm(void **state)
     s.source.part_bytes = 0;
     s.options.verify_rows = 2; /* one query head of each KV head */
     for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++)
-        for (int seed = 0; seed < 4; seed++)
+        for (int seed = 0; seed < 2; seed++)
             for (int on_fp8 = 0; on_fp8 < 2; on_fp8++) {
                 struct kvg_row row;
                 char text[200];
                 snprintf(text, sizeof text,
                          "input=%s seed=%d lengths=ragged batch=12 context=%d head_dim=%d%s", inputs[i],
-                         1000 * (int)i + seed, seed / 2 % 2 ? 700 : 60, seed % 2 ? 128 : 64,
-                         on_fp8 ? " path=fp8" : "");
+                         1000 * (int)i + seed, seed ? 700 : 60, i % 2 ? 128 : 64, on_fp8 ? " path=fp8" : "");
                 run(&s, on_fp8 ? "fp8" : "dequant", text, &row);
                 if (row.status != KVG_PASSED && row.status != KVG_MISTRUSTED)
                     fail_msg("%s: %s", row.case_string, row.reason);
