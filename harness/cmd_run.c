@@ -333,7 +333,7 @@ static void say_failures(const struct kvg_results *results, const struct kvg_run
 
 static int run_plan(const struct kvg_run_command *command, int argc, char **argv, const struct kvg_plan *plan)
 {
-    struct kvg_run_files files;
+    struct kvg_run_files files = {.journal = NULL};
     struct kvg_results earlier = {0}, results = {0};
     struct kvg_error error, file_error;
     struct tally tally = {0};

@@ -86,7 +86,7 @@ static void two_runs_of_one_second(void **state)
 
 static void names_of_a_run(void **state)
 {
-    struct kvg_run_files files;
+    struct kvg_run_files files = {.journal = NULL};
     struct kvg_error error;
     char long_name[2 * KVG_PATH_MAX];
     (void)state;
