@@ -12,6 +12,7 @@
 
 enum { FAILED_ROWS = 16, HELD_ROWS = 8, FEW = 5 /* every fifth */ };
 #define COST_LIMIT 2e9          /* keys * dims of all suppositions and rows */
+#define TOO_LONG 0.5            /* of a row that the limit allows */
 #define HOPELESS 10.0           /* log2 of the largest distance that still counts */
 #define OUT_OF_THE_QUESTION 1.5 /* farther than the nearest, log2, on a few rows */
 #define EXPLAINED 0.2           /* share of the distance that a supposition may leave */
@@ -39,6 +40,7 @@ struct look {
     int64_t dim;
     struct kvg_arithmetic *declared; /* [batch] */
     int64_t chosen[FAILED_ROWS + HELD_ROWS];
+    int too_long;                            /* even for a few rows: suppositions are left out */
     int count, failed;                       /* rows chosen, and how many of them failed */
     double distance[KVG_SUPPOSITIONS];       /* mean over the rows; HUGE_VAL: not supposed */
     int explained[KVG_SUPPOSITIONS];         /* rows that come out as found */
@@ -105,6 +107,7 @@ static int choose_rows(struct look *k)
     const double pass = (double)k->p->problem.max_seq_len * (double)k->dim * KVG_SUPPOSITIONS;
     const double afford = COST_LIMIT * k->p->problem.threads / pass;
     const int most = afford < FAILED_ROWS ? (int)fmax(afford, 2.0) : FAILED_ROWS;
+    k->too_long = afford < TOO_LONG;
     choose(k, state, failed, 1, most);
     k->failed = k->count;
     choose(k, state, rows - failed, 0, most / 2);
@@ -510,7 +513,8 @@ static void by_shape(struct look *k, struct kvg_diagnosis *d)
             "the output is the right one times a factor, up to %.4g, and the lse "
             "is right: v_scale",
             largest);
-    else if (k->failed > 0 && (rel > 0.15 || lse > LSE_FAR_OFF) && by_a_factor_on_logits(k, d))
+    else if (!k->too_long && k->failed > 0 && (rel > 0.15 || lse > LSE_FAR_OFF) &&
+             by_a_factor_on_logits(k, d))
         return;
     else if (rel < 0.15 && lse <= 1.0)
         say(d, KVG_FAULT_ACCUMULATION,
@@ -523,7 +527,9 @@ static void by_shape(struct look *k, struct kvg_diagnosis *d)
     else if (lse <= 1.0 && k->f->lse)
         say(d, KVG_FAULT_ACCUMULATION, "the lse is right, so Q, K and the mask are: V, P V or the output");
     else
-        say(d, KVG_FAULT_UNKNOWN, "none of the suppositions explains it");
+        say(d, KVG_FAULT_UNKNOWN, "%s",
+            k->too_long ? "the context is too long to try suppositions on it: a shorter case may tell more"
+                        : "none of the suppositions explains it");
 }
 
 /* ---------------------------------------------------------------- suppositions */
@@ -568,11 +574,11 @@ static int by_supposition(struct look *k, double share, struct kvg_diagnosis *d)
 static void by_computing(struct look *k, struct kvg_diagnosis *d)
 {
     measure_rows(k);
-    if (suppose_all(k)) {
+    if (!k->too_long && suppose_all(k)) {
         say(d, KVG_FAULT_UNKNOWN, "no memory to find out");
         return;
     }
-    if (by_supposition(k, EXPLAINED, d))
+    if (!k->too_long && by_supposition(k, EXPLAINED, d))
         return;
     if (k->f->old_output) /* not before: a kernel that ignores a window gives the output of a case without */
         say(d, KVG_FAULT_STALE_STATE,
@@ -581,7 +587,7 @@ static void by_computing(struct look *k, struct kvg_diagnosis *d)
         say(d, KVG_FAULT_STALE_STATE,
             "right before, wrong once other values lay in the same buffers: something "
             "is remembered");
-    else if (!by_supposition(k, RESEMBLES, d))
+    else if (k->too_long || !by_supposition(k, RESEMBLES, d))
         by_shape(k, d);
 }
 
@@ -608,8 +614,8 @@ void kvg_diagnose_attention(const struct kvg_failure *f, struct kvg_diagnosis *d
     } else if (all_zero(&k)) {
         say(d, KVG_FAULT_GROSS, "the output is zero in all rows that failed");
     } else if (!k.p->k_pages.data || !k.p->v_pages.data) {
-        measure_rows(&k); /* the cache lies where only the device reads it */
-        by_shape(&k, d);
+        k.too_long = 1; /* the cache lies where only the device reads it */
+        by_computing(&k, d);
     } else {
         by_computing(&k, d);
     }

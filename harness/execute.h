@@ -183,7 +183,7 @@ int kvg_wants_again(struct kvg_execution *x);
 /* The kind of fault and what speaks for it, in the row; the last call wins. */
 void kvg_suspect(struct kvg_execution *x, enum kvg_fault_class suspected, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* The output that kvg_compare_outputs last compared did not hold: evidence and suspicion. A kernel on the CPU
+/* The output that kvg_compare_outputs last compared did not hold: evidence and suspicion. The kernel
  * is called again, with `args`. The verdict stays what it is. */
 void kvg_explain_attention(struct kvg_execution *x, const struct kvg_attention_args *args,
                            const struct kvg_expectation *e, enum kvg_run_kind run);
