@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Expectation and comparison for attention. Two references stand side by side for every sampled row: the
- * exact one (kernel error, worst-case bound) and the emulating one (probable bound, lse, gain, offset). What
- * needs no reference is checked on every element of the output: nothing may be NaN or infinite, and rows that
- * see no key are zero with an lse of -infinity.
+ * exact one (kernel error, worst-case bound) and the emulating one (probable bound, lse, gain, offset,
+ * shares). What needs no reference is checked on every element of the output: nothing may be NaN or infinite,
+ * and rows that see no key are zero with an lse of -infinity.
  */
 #include <math.h>
 #include <stdlib.h>

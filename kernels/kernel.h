@@ -85,7 +85,8 @@ struct kvg_problem {
 /* The arithmetic a kernel declares for one sequence of one problem. The error bound of the row is
  * derived from this and from nothing else, so it must say what the code does: too modest and a right
  * kernel is called incorrect, too generous and small faults hide in the bound (large ones still fail the
- * gain test, whose allowance does not depend on it). */
+ * gain test, whose allowance knows at most that an accumulator is narrower than FP32, and then is what two
+ * levels on Hopper's FP8 unit lose on the same rows). */
 struct kvg_arithmetic {
     /* logits: s = scale * sum over head_dim of round(q) * round(k) */
     enum kvg_dtype qk_operand; /* format both factors are rounded to before the product (codes are exact in

@@ -398,6 +398,10 @@ static void take_tile(struct row *r, struct split *s, int64_t from, int64_t to)
         if (FAULT(collapse_at_128_keys) && r->n == 128 && from >= MUTANT_TILE)
             weight[t] = 0.0f;
         s->sum += FAULT(row_sum_of_rounded_p) ? weight[t] : w;
+        if (FAULT(slot_counts_more) && (from + t) % r->p->block_size == 3)
+            weight[t] *= 1.002f;
+        if (FAULT(last_page_counts_less) && from + t >= (r->end - 1) / r->p->block_size * r->p->block_size)
+            weight[t] *= 0.99f;
         if (FAULT(row_sum_bf16))
             s->sum = kvg_bf16_decode(kvg_bf16_encode(s->sum));
     }
@@ -467,6 +471,8 @@ static void merge(struct row *r, const struct split *splits, int64_t count, floa
             continue;
         if (FAULT(merge_takes_first_twice) && k == 0 && count > 1)
             weight *= 2.0f;
+        if (FAULT(split_counts_more) && k == 1)
+            weight *= 1.001f;
         sum += weight;
         for (int64_t d = 0; d < r->p->head_dim; d++)
             acc[d] += s->acc[d] / s->sum * weight;

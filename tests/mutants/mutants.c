@@ -74,6 +74,9 @@ static const struct check {
     {"probable", "probable: "},
     {"gain", "gain: "},
     {"offset", "offset: "},
+    {"slot", "slot: "},
+    {"page", "page: "},
+    {"split", "split: "},
     {"crash", ""},
 };
 enum { CHECKS = sizeof checks / sizeof checks[0], OTHER_RUNS = 6, CRASH = CHECKS - 1 };

@@ -214,6 +214,50 @@ static void test_subnormals_in_narrow_accumulators(void **state)
     assert_true(c.error > 3.0 * c.plain && c.error <= c.aligned);
 }
 
+/* One key is one logit: its cut sums are the error of the lse, in full and always the same way where all
+ * products have one sign. */
+static void test_lse_of_cut_logits(void **state)
+{
+    (void)state;
+    const struct kvg_problem p = problem_of(KVG_E4M3, KVG_E4M3);
+    struct kvg_arithmetic a = fp32_arithmetic();
+    struct rng r = {45};
+    uint8_t x[64], y[64];
+    double sum = 0.0, size = 0.0, closest = 0.0;
+    a.qk_operand = a.pv_operand = KVG_E4M3;
+    const struct kvg_bound fp32 = bound_of(&p, &a);
+    a.qk_accumulator_bits = 14;
+    const struct kvg_bound b = bound_of(&p, &a);
+    struct kvg_bound_tail tail;
+    kvg_bound_tail(1000, &tail);
+    for (int trial = 0; trial < 4000; trial++) {
+        const double scale = rng_log_uniform(&r, 1e-4, 10.0);
+        const int least = (int)rng_below(&r, 0x40);
+        double exact = 0.0, aligned = 0.0;
+        for (int i = 0; i < 64; i++) {
+            x[i] = (uint8_t)(least + rng_below(&r, 0x20));
+            y[i] = (uint8_t)(least + rng_below(&r, 0x20));
+            const double u = (double)kvg_ref_fp8_decode(KVG_REF_E4M3, x[i]);
+            const double v = (double)kvg_ref_fp8_decode(KVG_REF_E4M3, y[i]);
+            exact += u * v;
+            aligned += u != 0.0 && v != 0.0 ? fmax(u, 0x1p-6) * fmax(v, 0x1p-6) : 0.0;
+        }
+        const double cut = (double)kvg_ref_mma_fp8(kvg_ref_mma_model_by_name("hopper_wgmma"), 0.0f,
+                                                   KVG_REF_E4M3, x, KVG_REF_E4M3, y, 64);
+        struct kvg_bound_row row = {
+            .visible = 1, .lse = scale * exact, .shrink = 1.0, .delta_mean = b.logit_rel * scale * aligned};
+        kvg_bound_row(&b, &row);
+        const double allowed = kvg_bound_lse_probable(&b, &row, &tail), error = scale * (cut - exact);
+        assert_true(fabs(error) <= allowed);
+        sum += cut - exact;
+        size += fabs(cut - exact);
+        row.delta_mean = fp32.logit_rel * scale * aligned;
+        closest = fmax(closest, fabs(error) / kvg_bound_lse_probable(&fp32, &row, &tail));
+    }
+    assert_true(sum == -size);  /* never up */
+    assert_true(closest > 3.0); /* FP32's allowance would not do */
+}
+
 /* ---------------------------------------------------------------- the worst case */
 
 enum { KEYS_MAX = 7 };
@@ -564,6 +608,41 @@ static void test_gain_and_offset(void **state)
     }
 }
 
+/* What the standard for narrow accumulators loses is forgiven, and no more: sum loss |r| / sum r^2. */
+static void test_gain_with_a_loss(void **state)
+{
+    (void)state;
+    enum { DIM = 128 };
+    struct rng r = {6};
+    struct kvg_bound_tail tail;
+    struct kvg_systematic plain = {0}, forgiven = {0};
+    struct kvg_systematic_result a, b;
+    float emulated[DIM], loss[DIM];
+    uint16_t got[DIM];
+    struct kvg_bound_noise noise[DIM];
+    double lost = 0.0, squares = 0.0, all = 0.0;
+    kvg_bound_tail(8, &tail);
+    for (int d = 0; d < DIM; d++) {
+        emulated[d] = kvg_ref_bf16_decode(kvg_ref_bf16_encode((float)(1.0 + rng_unit(&r))));
+        loss[d] = 0.01f * (float)rng_unit(&r);
+        got[d] = kvg_ref_bf16_encode(0.98f * emulated[d]);
+        noise[d] = (struct kvg_bound_noise){1e-9, 1e-9, 1e-9};
+        lost += (double)loss[d] * (double)emulated[d];
+        squares += (double)emulated[d] * (double)emulated[d];
+        all += (double)loss[d];
+    }
+    kvg_systematic_row(&plain, DIM, got, emulated, noise, no_loss, &tail);
+    kvg_systematic_result(&plain, &tail, &a);
+    kvg_systematic_row(&forgiven, DIM, got, emulated, noise, loss, &tail);
+    kvg_systematic_result(&forgiven, &tail, &b);
+    assert_true(a.gain == b.gain && a.offset == b.offset);
+    assert_true(b.gain_limit >= a.gain_limit + lost / squares);
+    assert_true(b.offset_limit >= a.offset_limit + all / DIM);
+    /* Beyond that the steps of elements that a loss may carry over a boundary. */
+    assert_true(b.gain_limit < a.gain_limit + lost / squares + 0x1p-7);
+    assert_true(fabs(a.gain - 1.0) > a.gain_limit && fabs(b.gain - 1.0) > b.gain_limit);
+}
+
 /* A softmax that is one-hot returns few significands; noise may carry all elements of one across a boundary.
  */
 static void test_gain_of_few_significands(void **state)
@@ -625,12 +704,14 @@ int main(void)
         cmocka_unit_test(test_operands),
         cmocka_unit_test(test_accumulators),
         cmocka_unit_test(test_subnormals_in_narrow_accumulators),
+        cmocka_unit_test(test_lse_of_cut_logits),
         cmocka_unit_test(test_worst_case_against_an_adversary),
         cmocka_unit_test(test_worst_case_of_large_logits),
         cmocka_unit_test(test_drift),
         cmocka_unit_test(test_bennett),
         cmocka_unit_test(test_tail),
         cmocka_unit_test(test_gain_and_offset),
+        cmocka_unit_test(test_gain_with_a_loss),
         cmocka_unit_test(test_gain_of_few_significands),
         cmocka_unit_test(test_gain_without_meaning),
     };
