@@ -17,6 +17,10 @@ eval "$repro --out b.h5" > report; echo "exit $?"
 head -1 report
 echo "--- incorrect alone is 2"
 "$KVGAUGE" run --plugin ./faulty.so --kernel faulty/none,faulty/zeros $shape --quiet --out c.h5; echo "exit $?"
+echo "--- what a row that failed is suspected of"
+"$KVGAUGE" run --plugin ./faulty.so --kernel faulty/crashes_far,faulty/overflows,faulty/wavers,faulty/remembers $shape \
+    --no-plots --quiet --out e.h5 2> /dev/null; echo "exit $?"
+"$KVGAUGE" show e.h5 --format csv --columns kernel,status,suspected | tr -d "\r"
 echo "--- a plug-in that is none"
 echo "no code" > none.so
 "$KVGAUGE" run --plugin ./none.so --kernel faulty/none $shape --out d.h5; echo "exit $?"

@@ -341,6 +341,14 @@ static int overflows(const struct kvg_attention_args *a)
     return right(&near);
 }
 
+/* Dies where a page lies beyond 2^32 elements. */
+static int crashes_far(const struct kvg_attention_args *a)
+{
+    if ((int64_t)a->block_table[0] * a->k_cache.stride_block >= (INT64_C(1) << 32))
+        raise(SIGSEGV);
+    return right(a);
+}
+
 /* Right when an lse is wanted. */
 static int needs_lse(const struct kvg_attention_args *a)
 {
@@ -415,6 +423,7 @@ KERNEL(tires, tires);
 KERNEL(zeros, zeros);
 KERNEL(forgets_one, forgets_one);
 KERNEL(overflows, overflows);
+KERNEL(crashes_far, crashes_far);
 KERNEL(needs_lse, needs_lse);
 KERNEL(races, races);
 static const struct kvg_kernel kernel_wavers_openly = {KVG_KERNEL_ABI_VERSION,
@@ -477,6 +486,7 @@ static const struct kvg_kernel *const kernels[] = {&kernel_none,
                                                    &kernel_zeros,
                                                    &kernel_forgets_one,
                                                    &kernel_overflows,
+                                                   &kernel_crashes_far,
                                                    &kernel_needs_lse,
                                                    &kernel_races,
                                                    &kernel_wavers_openly,
