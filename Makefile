@@ -91,6 +91,7 @@ CUDA_LIBS  = -L$(CUDA_HOME)/lib64 -lcudart_static -lstdc++ -lm -ldl -lpthread -l
 ISA_avx2       := -mavx2 -mfma -mf16c -mbmi2
 ISA_avx512     := $(ISA_avx2) -mavx512f -mavx512bw -mavx512vl -mavx512dq
 ISA_avx512vbmi := $(ISA_avx512) -mavx512vbmi -mavx512bf16
+ISA_avx512fp16 := $(ISA_avx512) -mavx512fp16
 isa_flags = $(ISA_$(lastword $(subst _, ,$(basename $(notdir $(1))))))
 
 # ---------------------------------------------------------------- sources

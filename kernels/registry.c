@@ -15,9 +15,10 @@
 #include <string.h>
 
 static const struct kvg_kernel *const cpu_kernels[] = {
-    &kvg_cpu_store_scalar, &kvg_cpu_store_avx2,     &kvg_cpu_store_avx512, &kvg_cpu_dequant_scalar,
-    &kvg_cpu_dequant_avx2, &kvg_cpu_dequant_avx512, &kvg_cpu_fp8_scalar,   &kvg_cpu_fp8_avx2,
-    &kvg_cpu_fp8_avx512,   &kvg_cpu_dequant_amx,    &kvg_cpu_fp8_amx,
+    &kvg_cpu_store_scalar, &kvg_cpu_store_avx2,         &kvg_cpu_store_avx512,   &kvg_cpu_dequant_scalar,
+    &kvg_cpu_dequant_avx2, &kvg_cpu_dequant_avx512,     &kvg_cpu_fp8_scalar,     &kvg_cpu_fp8_avx2,
+    &kvg_cpu_fp8_avx512,   &kvg_cpu_dequant_avx512fp16, &kvg_cpu_fp8_avx512fp16, &kvg_cpu_dequant_amx,
+    &kvg_cpu_fp8_amx,
 };
 enum { CPU_KERNELS = sizeof cpu_kernels / sizeof *cpu_kernels };
 

@@ -5,8 +5,8 @@
  *
  * No key that is invisible to the whole item is ever read: its row points to zeros instead (memory behind it
  * may hold NaN, and 0 * NaN would reach the result through the values), and its logits are overwritten in the
- * softmax. The next tile is prefetched through the block table while this one is worked on, in the order of
- * its addresses, because the hardware's prefetcher stops at every page.
+ * softmax. The next tile is prefetched through the block table while this one is worked on, because the
+ * hardware's prefetcher stops at every page, or is switched off.
  */
 #include "attention_plan.h"
 #include "exp2.h"
@@ -43,6 +43,12 @@ struct scratch {
 struct tile_rows {
     const char *row[KVG_TILE];
     int whole; /* no NULL */
+};
+
+/* The same of one head, and what to prefetch, where they cannot be had from those of the first head. */
+struct head_rows {
+    const void *row[KVG_TILE];
+    const char *ahead[KVG_TILE];
 };
 
 static int64_t splits_of(const struct run *run, int64_t seq_len)
@@ -181,7 +187,7 @@ static void find_rows(const struct run *run, const struct kvg_pages *pages, cons
 }
 
 /* The rows of one head of the item. */
-static void head_rows(const struct tile_rows *now, int64_t offset, const char *zero, const void **row)
+static void add_offset(const struct tile_rows *now, int64_t offset, const char *zero, const void **row)
 {
     if (now->whole) { /* nearly every tile; the compiler turns this into vector additions */
         for (int64_t j = 0; j < KVG_TILE; j++) {
@@ -194,23 +200,28 @@ static void head_rows(const struct tile_rows *now, int64_t offset, const char *z
     }
 }
 
-/* What to prefetch while the tile of one head is read. With the heads of a token side by side in memory: the
- * head's share of the next tile in the order of addresses; otherwise the same head's rows. */
-static void head_ahead(const struct run *run, const struct kvg_pages *pages, const struct tile_rows *next,
-                       int64_t head, int64_t heads, const char *zero, const char **ahead)
+/* The rows of one head, `offset` bytes behind those of the first, and the same rows of the next tile to
+ * prefetch. Where the micro-kernels add the offset themselves, nothing is copied but in tiles with invisible
+ * keys. */
+static void describe_keys(const struct run *run, const struct tile_rows *now, const struct tile_rows *next,
+                          int64_t offset, const char *zero, struct head_rows *own, struct kvg_keys *keys)
 {
-    const int64_t bytes = kvg_dtype_bytes(run->problem->kv_dtype), row_bytes = run->problem->head_dim * bytes;
-    int64_t token = head * KVG_TILE / heads, part = head * KVG_TILE % heads, j = 0;
+    const int adds = run->ops->adds_offset;
 
-    if (pages->stride_head != run->problem->head_dim) {
-        head_rows(next, head * pages->stride_head * bytes, zero, (const void **)ahead);
-        return;
+    keys->row = own->row;
+    keys->ahead = own->ahead;
+    keys->offset = keys->offset_ahead = 0;
+    if (adds && now->whole) {
+        keys->row = (const void *const *)now->row;
+        keys->offset = offset;
+    } else {
+        add_offset(now, offset, zero, own->row);
     }
-    for (; j < KVG_TILE; token++, part = 0) {
-        const char *row = next->row[token] ? next->row[token] : zero; /* behind zero: unused, but harmless */
-        for (; part < heads && j < KVG_TILE; part++) {
-            ahead[j++] = row + part * row_bytes;
-        }
+    if (adds && next->whole) {
+        keys->ahead = next->row;
+        keys->offset_ahead = offset;
+    } else {
+        add_offset(next, offset, zero, (const void **)own->ahead);
     }
 }
 
@@ -258,12 +269,11 @@ static void attend_heads(const struct run *run, const struct item *it, const str
                          .dim = run->problem->head_dim,
                          .dtype = run->problem->kv_dtype};
     struct kvg_keys v = k;
+    struct head_rows k_own, v_own;
 
     for (int64_t h = 0; h < it->heads; h++) {
-        head_rows(k_now, h * a->k_cache.stride_head * bytes, t->zero, k.row);
-        head_rows(v_now, h * a->v_cache.stride_head * bytes, t->zero, v.row);
-        head_ahead(run, &a->k_cache, k_next, h, it->heads, t->zero, k.ahead);
-        head_ahead(run, &a->v_cache, v_next, h, it->heads, t->zero, v.ahead);
+        describe_keys(run, k_now, k_next, h * a->k_cache.stride_head * bytes, t->zero, &k_own, &k);
+        describe_keys(run, v_now, v_next, h * a->v_cache.stride_head * bytes, t->zero, &v_own, &v);
         attend_tile(run, it, t, h, start, &how[h], &k, &v);
     }
 }

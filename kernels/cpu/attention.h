@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * attention.h: the contract between the driver of CPU attention (attention.c: plan, pages, masks, splits,
- * merge) and the micro-kernels of one instruction set (attention_scalar.c, _avx2.c, _avx512vbmi.c).
+ * merge) and the micro-kernels of one instruction set (attention_scalar.c, _avx2.c, _avx512vbmi.c,
+ * _avx512fp16.c).
  *
  * The unit of work is a tile of KVG_TILE keys of one KV head against all query rows of that head's GQA group
  * (a "row" is a query token and a query head): logits, then softmax row by row, then values. So a cached
@@ -25,12 +26,14 @@ enum {
 
 /* K or V of one tile and one KV head. */
 struct kvg_keys {
-    const void *row[KVG_TILE]; /* the dim elements of each key; a row of zeros for a key that no query of the
-                                  item may see, whose memory may hold anything (NaN) or not exist */
-    const char *ahead[KVG_TILE]; /* dim elements to prefetch while row[i] is read; always a valid address */
-    int64_t count;               /* keys to read, a multiple of KVG_KEYS_STEP, <= KVG_TILE */
-    int64_t dim;                 /* head_dim */
-    enum kvg_dtype dtype;        /* of the rows */
+    const void *const *row;   /* [KVG_TILE]: the dim elements of each key; a row of zeros for a key that no
+                                 query of the item may see, whose memory may hold anything (NaN) or not exist */
+    const char *const *ahead; /* [KVG_TILE]: dim elements to prefetch while row[i] is read; always a valid
+                                 address */
+    int64_t offset, offset_ahead; /* bytes to add to each; 0 unless the instruction set says adds_offset */
+    int64_t count;                /* keys to read, a multiple of KVG_KEYS_STEP, <= KVG_TILE */
+    int64_t dim;                  /* head_dim */
+    enum kvg_dtype dtype;         /* of the rows */
 };
 
 /* Softmax in base 2: p = 2^(t - running maximum + offset) with t = logit * log2(e). */
@@ -71,6 +74,8 @@ struct kvg_whole {
 /* Micro-kernels of one instruction set. */
 struct kvg_attention_ops {
     enum kvg_isa isa;
+    int adds_offset;  /* 1: takes the rows of the item's first head, and an offset: nothing is copied for a
+                         head */
     int64_t row_step; /* Q is packed in multiples of this many rows; logits writes as many rows */
     /* Bytes of `rows` packed rows of Q (any number); of the scratch that logits and values may use; of one
      * row of P. */
@@ -106,6 +111,8 @@ struct kvg_attention_ops {
     double exp2_rel_error;
     enum kvg_dtype p_format; /* on path dequant; path fp8 has e4m3 */
     enum kvg_dtype operand;  /* Q, K and V are rounded to this before their products (exact for codes) */
+    int sum_bits;            /* significand bits of the sums of logits and values where not FP32; 0 = FP32 */
+    int64_t pv_flush;        /* keys whose values are summed in sum_bits before FP32 takes over */
     uint32_t dtypes;         /* bit (1 << dtype) set: reads such a cache on path dequant */
 };
 
@@ -118,7 +125,7 @@ int64_t kvg_attention_workspace(const struct kvg_attention_ops *ops, const struc
 int kvg_attention_run(const struct kvg_attention_ops *ops, const struct kvg_attention_args *args);
 
 extern const struct kvg_attention_ops kvg_attention_scalar, kvg_attention_avx2, kvg_attention_avx512,
-    kvg_attention_amx;
+    kvg_attention_avx512fp16, kvg_attention_amx;
 
 static inline int64_t kvg_round_up(int64_t value, int64_t step)
 {

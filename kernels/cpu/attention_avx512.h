@@ -7,16 +7,11 @@
  * low and the high byte of that bf16. The table gives normal bf16 numbers for FP8 subnormals, which matters:
  * the products flush subnormal operands, so a mere shift into place would lose them.
  */
-#include "attention.h"
-#include "exp2.h"
+#include "softmax_avx512.h"
 
-#include <immintrin.h>
-#include <math.h>
 #include <string.h>
 
-enum { VECTOR = 16, STRIP = 4 * VECTOR };
-
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
+enum { STRIP = 4 * VECTOR };
 
 /* bf16 of a magnitude code. e4m3: subnormal m * 2^-9 (bf16 exponent of 2^-9: 118); e5m2: m * 2^-16 (111). */
 #define E4M3(c)                                                                                              \
@@ -169,62 +164,6 @@ ALWAYS_INLINE __mmask32 mask_32(int64_t dims)
 }
 
 /* ---------------------------------------------------------------- softmax */
-
-ALWAYS_INLINE __m512 exp2_16(__m512 x)
-{
-    x = _mm512_max_ps(_mm512_set1_ps(-127.0f), x); /* the second operand where one is NaN */
-    const __m512 n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    const __m512 r = _mm512_sub_ps(x, n);
-    const __m512i power =
-        _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23);
-    __m512 p = _mm512_set1_ps(KVG_EXP2_C6);
-
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(KVG_EXP2_C5));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(KVG_EXP2_C4));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(KVG_EXP2_C3));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(KVG_EXP2_C2));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(KVG_EXP2_C1));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(KVG_EXP2_C0));
-    return _mm512_mul_ps(p, _mm512_castsi512_ps(power));
-}
-
-ALWAYS_INLINE __m512 tanh_16(__m512 x)
-{
-    const __m512 sign = _mm512_and_ps(x, _mm512_set1_ps(-0.0f)), a = _mm512_abs_ps(x),
-                 z = _mm512_mul_ps(x, x);
-    const __m512 two = _mm512_set1_ps(2.0f), one = _mm512_set1_ps(1.0f);
-    const __m512 large = _mm512_min_ps(_mm512_set1_ps(KVG_TANH_LARGE), a); /* NaN stays */
-    const __m512 e = exp2_16(_mm512_mul_ps(large, _mm512_set1_ps((float)(2.0 * KVG_LOG2E))));
-    const __m512 high = _mm512_or_ps(_mm512_sub_ps(one, _mm512_div_ps(two, _mm512_add_ps(e, one))), sign);
-    __m512 y = _mm512_set1_ps(KVG_TANH_C4);
-
-    y = _mm512_fmadd_ps(y, z, _mm512_set1_ps(KVG_TANH_C3));
-    y = _mm512_fmadd_ps(y, z, _mm512_set1_ps(KVG_TANH_C2));
-    y = _mm512_fmadd_ps(y, z, _mm512_set1_ps(KVG_TANH_C1));
-    y = _mm512_fmadd_ps(y, z, _mm512_set1_ps(KVG_TANH_C0));
-    y = _mm512_fmadd_ps(x, _mm512_mul_ps(z, y), x);
-    return _mm512_mask_mov_ps(high, _mm512_cmp_ps_mask(a, _mm512_set1_ps(KVG_TANH_SMALL), _CMP_LT_OQ), y);
-}
-
-/* p >= 0 rounded to e4m3, still as FP32. p <= 2^8 (1 + a few ulp), so nothing saturates. */
-ALWAYS_INLINE __m512 round_e4m3(__m512 p)
-{
-    const __m512i bits = _mm512_castps_si512(p);
-    const __m512i even = _mm512_and_si512(_mm512_srli_epi32(bits, 20), _mm512_set1_epi32(1));
-    const __m512i up = _mm512_add_epi32(bits, _mm512_add_epi32(even, _mm512_set1_epi32(0x7ffff)));
-    const __m512 normal = _mm512_castsi512_ps(_mm512_and_si512(up, _mm512_set1_epi32((int)0xfff00000)));
-    const __m512 magic = _mm512_set1_ps(KVG_FP8_E4M3.subnormal_magic);
-    const __mmask16 small = _mm512_cmp_ps_mask(p, _mm512_set1_ps(KVG_FP8_E4M3.min_normal), _CMP_LT_OQ);
-
-    return _mm512_mask_sub_ps(normal, small, _mm512_add_ps(p, magic), magic);
-}
-
-static void exp2_all(float *x, int64_t count)
-{
-    for (int64_t i = 0; i < count; i += VECTOR) {
-        _mm512_storeu_ps(x + i, exp2_16(_mm512_loadu_ps(x + i)));
-    }
-}
 
 static float softmax(const struct kvg_softmax *how, float *s, int64_t lo, int64_t hi,
                      struct kvg_row_state *state, void *p_row)

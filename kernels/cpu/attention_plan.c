@@ -79,13 +79,14 @@ void kvg_attention_arithmetic(const struct kvg_attention_ops *ops, const struct 
 
     memset(out, 0, sizeof *out);
     out->qk_operand = ops->operand;
-    out->qk_accumulator_bits = 24;
+    out->qk_accumulator_bits = ops->sum_bits ? ops->sum_bits : 24;
     out->qk_chain = ops->qk_chain(problem->head_dim);
     out->exp2_rel_error = ops->exp2_rel_error;
     out->p_format = fp8 ? KVG_E4M3 : ops->p_format;
     out->p_offset_log2 = fp8 ? 8 : 0;
     out->pv_operand = ops->operand;
-    out->pv_accumulator_bits = 24;
+    out->pv_accumulator_bits = ops->sum_bits ? ops->sum_bits : 24;
+    out->pv_flush_interval = ops->pv_flush;
     out->tile = KVG_TILE;
     out->split_tokens = split_tokens(problem);
     out->deterministic = 1;

@@ -9,7 +9,14 @@
 #include "../kernel.h"
 
 /* Instruction sets a kernel is built for. Higher is faster, and higher ranks. */
-enum kvg_isa { KVG_ISA_SCALAR = 0, KVG_ISA_AVX2, KVG_ISA_AVX512, KVG_ISA_AVX512VBMI, KVG_ISA_AMX };
+enum kvg_isa {
+    KVG_ISA_SCALAR = 0,
+    KVG_ISA_AVX2,
+    KVG_ISA_AVX512,
+    KVG_ISA_AVX512VBMI,
+    KVG_ISA_AVX512FP16,
+    KVG_ISA_AMX
+};
 
 /* 1 if this CPU and this operating system run it; else 0 and one sentence in why[0..size). */
 int kvg_cpu_has(enum kvg_isa isa, char *why, size_t size);
@@ -26,7 +33,8 @@ const char *kvg_dtype_name(enum kvg_dtype dtype);
 
 extern const struct kvg_kernel kvg_cpu_store_scalar, kvg_cpu_store_avx2, kvg_cpu_store_avx512;
 extern const struct kvg_kernel kvg_cpu_dequant_scalar, kvg_cpu_dequant_avx2, kvg_cpu_dequant_avx512,
-    kvg_cpu_dequant_amx;
-extern const struct kvg_kernel kvg_cpu_fp8_scalar, kvg_cpu_fp8_avx2, kvg_cpu_fp8_avx512, kvg_cpu_fp8_amx;
+    kvg_cpu_dequant_avx512fp16, kvg_cpu_dequant_amx;
+extern const struct kvg_kernel kvg_cpu_fp8_scalar, kvg_cpu_fp8_avx2, kvg_cpu_fp8_avx512,
+    kvg_cpu_fp8_avx512fp16, kvg_cpu_fp8_amx;
 
 #endif

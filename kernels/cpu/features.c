@@ -61,6 +61,12 @@ static int has_avx512vbmi(char *why, size_t size)
     return has_avx512(why, size);
 }
 
+static int has_avx512fp16(char *why, size_t size)
+{
+    NEED("avx512fp16");
+    return has_avx512(why, size);
+}
+
 /* The tile registers are 8 KiB of state, so Linux saves them only for a process that has asked. */
 static int has_amx(char *why, size_t size)
 {
@@ -91,6 +97,8 @@ int kvg_cpu_has(enum kvg_isa isa, char *why, size_t size)
         return has_avx512(why, size);
     case KVG_ISA_AVX512VBMI:
         return has_avx512vbmi(why, size);
+    case KVG_ISA_AVX512FP16:
+        return has_avx512fp16(why, size);
     case KVG_ISA_AMX:
         return has_amx(why, size);
     }

@@ -7,7 +7,7 @@
 #include "store.h"
 
 /* rank: the instruction set decides; a plug-in that wants to be `best` takes more than 100. */
-enum { RANK_SCALAR = 10, RANK_AVX2 = 20, RANK_AVX512 = 30, RANK_AMX = 40 };
+enum { RANK_SCALAR = 10, RANK_AVX2 = 20, RANK_AVX512 = 30, RANK_AVX512FP16 = 35, RANK_AMX = 40 };
 
 #define KERNEL_HEAD(kernel_name, text, kernel_rank)                                                          \
     .abi_version = KVG_KERNEL_ABI_VERSION, .struct_size = sizeof(struct kvg_kernel), .name = kernel_name,    \
@@ -70,6 +70,9 @@ STORE_KERNEL(avx512, AVX512, "store and quantise, 16 elements at a time")
 ATTENTION_KERNEL(dequant, DEQUANT, avx512, AVX512,
                  "bf16 dot products into FP32; codes decoded through VBMI tables", NULL)
 ATTENTION_KERNEL(fp8, FP8, avx512, AVX512, "FlashAttention-3's FP8 rules on bf16 dot products",
+                 quantize_avx512_run)
+ATTENTION_KERNEL(dequant, DEQUANT, avx512fp16, AVX512FP16, "FP8 caches: FP16 products, short FP16 sums", NULL)
+ATTENTION_KERNEL(fp8, FP8, avx512fp16, AVX512FP16, "FlashAttention-3's FP8 rules on FP16 products",
                  quantize_avx512_run)
 ATTENTION_KERNEL(dequant, DEQUANT, amx, AMX,
                  "bf16 matrix tiles (AMX) into FP32; codes decoded through VBMI tables", NULL)

@@ -4,9 +4,10 @@
  * nowhere else, on caches whose unowned slots hold NaN.
  *
  * Every output element must lie within a tolerance made of what the kernel may do: the rounding of the output
- * (2^-8 |o|), of P (2^-9 sum p|v| where it is bf16), FP32 arithmetic (the logit's error moves p by
- * 2^-20 * sum |q k|). On path fp8 the loop quantises P itself, by tiles and splits as the kernel declares; a
- * p that lies so near a rounding boundary that FP32 cannot decide adds its step to the tolerance.
+ * (2^-8 |o|), of P (2^-9 sum p|v| where it is bf16, 2^-11 where FP16), FP32 arithmetic (the logit's error
+ * moves p by 2^-20 * sum |q k|), and the sums that it declares narrow (half a step for each of a chain's
+ * additions). On path fp8 the loop quantises P itself, by tiles and splits as the kernel declares; a p that
+ * lies so near a rounding boundary that FP32 cannot decide adds its step to the tolerance.
  */
 #ifndef KVG_TESTS_KERNEL_CHECK_H
 #define KVG_TESTS_KERNEL_CHECK_H
@@ -278,6 +279,12 @@ static double logit(const struct setting *s, int64_t seq, int64_t row, int64_t h
     return p->soft_cap > 0 ? p->soft_cap * tanh(sum / p->soft_cap) : sum;
 }
 
+/* Largest error of a sum over the sum of its magnitudes: RNE in the declared bits, `chain` additions. */
+static double sum_error(int bits, int64_t chain)
+{
+    return bits < 24 ? (double)chain * exp2(-bits) : 0;
+}
+
 /* One row; query token i of sequence seq, query head h. */
 static void expect(const struct setting *s, const struct kvg_arithmetic *how, int64_t seq, int64_t i,
                    int64_t h, struct expected *e)
@@ -288,6 +295,8 @@ static void expect(const struct setting *s, const struct kvg_arithmetic *how, in
     const int64_t first = p->window > 0 && end > p->window ? end - p->window : 0;
     const int64_t split = how->split_tokens ? how->split_tokens : n + 1;
     double *t = calloc((size_t)n + 1, sizeof *t);
+    const double qk_error = 0x1p-20 + sum_error(how->qk_accumulator_bits, how->qk_chain),
+                 pv_error = 0x1p-18 + sum_error(how->pv_accumulator_bits, how->pv_flush_interval);
     double total = 0, top = -INFINITY, slack = 0;
 
     assert_non_null(t);
@@ -296,7 +305,7 @@ static void expect(const struct setting *s, const struct kvg_arithmetic *how, in
         double magnitude;
         t[j] = logit(s, seq, s->cu[seq] + i, h, j, &magnitude);
         top = fmax(top, t[j]);
-        slack = fmax(slack, 0x1p-20 * (magnitude + 1));
+        slack = fmax(slack, qk_error * magnitude + 0x1p-20);
     }
     for (int64_t j = first; j < end; j++) {
         total += exp(t[j] - top);
@@ -319,12 +328,14 @@ static void expect(const struct setting *s, const struct kvg_arithmetic *how, in
                     unsure += back * (e4m3(p8 * (1 + 2 * slack)) - e4m3(p8 * (1 - 2 * slack)));
                 } else if (how->p_format == KVG_BF16) {
                     unsure += 0x1p-8 * weight;
+                } else if (how->p_format == KVG_F16) {
+                    unsure += 0x1p-10 * weight;
                 }
                 for (int64_t d = 0; d < p->head_dim; d++) {
                     const double v =
                         kvg_ref_load(ref_format(p->kv_dtype), s->v, at + d) * (double)s->scale_v[g];
                     e->out[d] += weight * v / total;
-                    e->tolerance[d] += (unsure + 0x1p-18 * weight) * fabs(v) / total;
+                    e->tolerance[d] += (unsure + pv_error * weight) * fabs(v) / total;
                 }
             }
         }

@@ -119,7 +119,8 @@ static void test_owned_nan_shows(void **state)
 /* The loop above and the reference of the house, written apart, must say the same. */
 static void check_reference(const struct shape *shape, enum kvg_dtype kv)
 {
-    const struct kvg_arithmetic exact = {.p_format = KVG_F32, .tile = KVG_TILE};
+    const struct kvg_arithmetic exact = {
+        .p_format = KVG_F32, .qk_accumulator_bits = 24, .pv_accumulator_bits = 24, .tile = KVG_TILE};
     struct setting s;
     struct kvg_ref_row rows[64];
     int64_t n = 0;

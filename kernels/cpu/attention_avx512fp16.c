@@ -1,0 +1,562 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * attention_avx512fp16.c: attention on FP8 caches with FP16 products (AVX512-FP16): 32 lanes, two a cycle,
+ * four times what VDPBF16PS gives on the same CPU.
+ *
+ * Decoding. An e4m3 code in the right place of a word is an FP16 of 2^-8 times its value, subnormals included
+ * (FP16 arithmetic takes them at full speed). VPMADDUBSW puts it there: it multiplies signed bytes, and a
+ * code times 128 is the code shifted by seven with its sign repeated above; one AND clears the copy. One
+ * constant picks the bytes at even places, one those at odd places, so 64 codes become two registers with no
+ * shuffle, and dims lie in that order in Q and in the sums as well. An e5m2 code is the upper half of an
+ * FP16; a product by 2^-8, exact for every code, keeps sums in range. The NaN of e4m3 would become a number
+ * (480): tiles are searched for one, and what it touches is set to NaN.
+ *
+ * Precision. Q and K are exact in FP16 (a row of Q is moved by a power of two to where sums cannot overflow),
+ * P carries a power of two for its small values. Sums are FP16 where they are short and FP32 beyond: two
+ * chains of dim / 16 products for each lane of a logit, two levels of its tree, FLUSH_KEYS keys of a value.
+ *
+ * Logits. The four 128-bit lanes of a register hold eight dims of four rows of Q; eight dims of a key are
+ * broadcast to all four. Values. Four rows by 128 dims stay in registers; up to four rows decode V on the
+ * fly, more rows share a decoded tile.
+ */
+#include "softmax_avx512.h"
+
+#include <string.h>
+
+enum {
+    ROWS = 4,
+    CHUNK = 8,       /* dims of a lane */
+    BLOCK = 64,      /* codes decoded at a time: dims 0, 2, .., 62, then 1, 3, .., 63 */
+    KEYS = 8,        /* whose logits are summed together */
+    SOON = 8,        /* keys from the second-level cache to the first before their turn */
+    FLUSH_KEYS = 16, /* added in FP16 */
+    PAIRS = 2,       /* blocks of 64 dims whose sums are in registers */
+    P_ROW =
+        KVG_TILE * 4 + KVG_ALIGN, /* bytes: each P twice, then a float: what is to be multiplied to sums */
+};
+
+#define LOWERED 0x1p-8f /* decoded values carry this */
+#define TOP 224.0f      /* and are not above this: 57344 of e5m2 */
+
+static int64_t padded(int64_t dim)
+{
+    return kvg_round_up(dim, BLOCK);
+}
+
+/* Rows in blocks of four, then for each row what is to be multiplied to its sums, KEYS times. */
+static int64_t packed_q_bytes(int64_t rows, int64_t dim)
+{
+    return kvg_round_up(rows, ROWS) * (padded(dim) * 2 + KEYS * 4);
+}
+
+/* A decoded tile, then FP32 sums of four rows of a strip. */
+static int64_t scratch_bytes(int64_t dim)
+{
+    return KVG_TILE * padded(dim) * 2 + ROWS * PAIRS * BLOCK * 4;
+}
+
+/* ---------------------------------------------------------------- decoding */
+
+ALWAYS_INLINE const char *key_at(const struct kvg_keys *keys, int64_t j)
+{
+    return (const char *)keys->row[j] + keys->offset;
+}
+
+/* A line of the next tile into the second-level cache, one of a key that is due soon from there to the first.
+ */
+ALWAYS_INLINE void prefetch(const struct kvg_keys *keys, int64_t j, int64_t at)
+{
+    __builtin_prefetch(keys->ahead[j] + keys->offset_ahead + at, 0, 2);
+    __builtin_prefetch(key_at(keys, (j + SOON) % KVG_TILE) + at, 0, 3);
+}
+
+ALWAYS_INLINE __m512i load_codes(const char *at, __mmask64 mask)
+{
+    return mask == ~(__mmask64)0 ? _mm512_loadu_si512(at) : _mm512_maskz_loadu_epi8(mask, at);
+}
+
+/* 64 codes as FP16 times 2^-8; *nan collects NaN codes of e4m3 in the top bits of its bytes. */
+ALWAYS_INLINE void decode(enum kvg_dtype dtype, __m512i codes, __m512h value[2], __m512i *nan)
+{
+    if (dtype == KVG_E4M3) {
+        const __m512i clear = _mm512_set1_epi16((short)0xbf80);
+        const __m512i even = _mm512_maddubs_epi16(_mm512_set1_epi16(0x0080), codes);
+        const __m512i odd = _mm512_maddubs_epi16(_mm512_set1_epi16((short)0x8000), codes);
+        value[0] = _mm512_castsi512_ph(_mm512_and_si512(even, clear));
+        value[1] = _mm512_castsi512_ph(_mm512_and_si512(odd, clear));
+        /* adding 1 changes the top bit of 0x7f and 0xff alone: nan |= (codes + 1) ^ codes */
+        *nan = _mm512_ternarylogic_epi32(*nan, codes, _mm512_add_epi8(codes, _mm512_set1_epi8(1)), 0xf6);
+    } else {
+        const __m512h lower = _mm512_set1_ph((_Float16)LOWERED);
+        const __m512i odd = _mm512_and_si512(codes, _mm512_set1_epi16((short)0xff00));
+        value[0] = _mm512_mul_ph(_mm512_castsi512_ph(_mm512_slli_epi16(codes, 8)), lower);
+        value[1] = _mm512_mul_ph(_mm512_castsi512_ph(odd), lower);
+    }
+}
+
+ALWAYS_INLINE int any_nan(__m512i nan)
+{
+    return _mm512_movepi8_mask(nan) != 0;
+}
+
+ALWAYS_INLINE __mmask64 mask_64(int64_t dims)
+{
+    return dims < BLOCK ? ~(__mmask64)0 >> (BLOCK - dims) : ~(__mmask64)0;
+}
+
+/* `count` keys from `begin` on to out[count][padded(dim)]. */
+ALWAYS_INLINE void decode_keys(enum kvg_dtype dtype, int64_t dim, int ahead, const struct kvg_keys *keys,
+                               int64_t begin, int64_t count, _Float16 *out, __m512i *nan)
+{
+    for (int64_t j = begin; j < begin + count; j++) {
+        for (int64_t d = 0; d < dim; d += BLOCK, out += BLOCK) {
+            __m512h value[2];
+            if (ahead) {
+                prefetch(keys, j, d);
+            }
+            decode(dtype, load_codes(key_at(keys, j) + d, mask_64(dim - d)), value, nan);
+            _mm512_store_ph(out, value[0]);
+            _mm512_store_ph(out + BLOCK / 2, value[1]);
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- logits */
+
+/* A dim's place among decoded ones. */
+static int64_t place_of(int64_t dim)
+{
+    return dim / BLOCK * BLOCK + dim % 2 * (BLOCK / 2) + dim % BLOCK / 2;
+}
+
+/* The exponent that lifts a row whose largest magnitude is `largest` to where half of all products of a logit
+ * may be added in FP16, with decoded keys up to `top`. */
+static int lift_of(float largest, int64_t dim, float top)
+{
+    int of_row, of_limit;
+
+    if (!(largest > 0.0f)) {
+        return 0;
+    }
+    frexpf(largest, &of_row);
+    frexpf(65504.0f / (top * (float)padded(dim) / 2), &of_limit);
+    of_limit -= 1 + of_row; /* largest * 2^lift < 2^of_limit <= limit */
+    return of_limit < -119 ? -119 : of_limit > 119 ? 119 : of_limit; /* a finite factor */
+}
+
+static void pack_q(const void *const *row, int64_t rows, int64_t dim, enum kvg_dtype dtype, void *packed)
+{
+    const int64_t stride = padded(dim), all = kvg_round_up(rows, ROWS);
+    _Float16 *out = packed;
+    float *factor = (float *)(void *)(out + all * stride);
+
+    memset(packed, 0, (size_t)packed_q_bytes(rows, dim));
+    for (int64_t r = 0; r < rows; r++) {
+        float q[dim], largest = 0.0f;
+        int lift;
+
+        for (int64_t d = 0; d < dim; d++) {
+            q[d] = dtype == KVG_BF16 ? kvg_bf16_decode(((const uint16_t *)row[r])[d])
+                                     : kvg_fp8_e4m3_decode(((const uint8_t *)row[r])[d]);
+            largest = isfinite(q[d]) && fabsf(q[d]) > largest ? fabsf(q[d]) : largest;
+        }
+        lift = lift_of(largest, dim, TOP);
+        for (int i = 0; i < KEYS; i++) {
+            factor[r * KEYS + i] = ldexpf(1.0f / LOWERED, -lift);
+        }
+        for (int64_t d = 0; d < dim; d++) {
+            const int64_t at = place_of(d);
+            out[r / ROWS * ROWS * stride + at / CHUNK * ROWS * CHUNK + r % ROWS * CHUNK + at % CHUNK] =
+                (_Float16)ldexp((double)q[d], lift);
+        }
+    }
+}
+
+/* Sums of pairs of words, doublewords or quadwords: half as many partial sums of twice as many keys. */
+ALWAYS_INLINE __m512h fold_16(__m512h a, __m512h b)
+{
+    const __m512i x = _mm512_castph_si512(a), y = _mm512_castph_si512(b);
+
+    return _mm512_add_ph(_mm512_castsi512_ph(_mm512_unpacklo_epi16(x, y)),
+                         _mm512_castsi512_ph(_mm512_unpackhi_epi16(x, y)));
+}
+
+ALWAYS_INLINE __m512h fold_32(__m512h a, __m512h b)
+{
+    const __m512i x = _mm512_castph_si512(a), y = _mm512_castph_si512(b);
+
+    return _mm512_add_ph(_mm512_castsi512_ph(_mm512_unpacklo_epi32(x, y)),
+                         _mm512_castsi512_ph(_mm512_unpackhi_epi32(x, y)));
+}
+
+ALWAYS_INLINE __m512 lower_half(__m512i x)
+{
+    return _mm512_cvtxph_ps(_mm256_castsi256_ph(_mm512_castsi512_si256(x)));
+}
+
+ALWAYS_INLINE __m512 upper_half(__m512i x)
+{
+    return _mm512_cvtxph_ps(_mm256_castsi256_ph(_mm512_extracti64x4_epi64(x, 1)));
+}
+
+/* Eight keys against four rows; meanwhile two lines a step are prefetched for keys j to j + 7, if any. */
+ALWAYS_INLINE void logits_block(const _Float16 *q, const float *factor, const _Float16 *k, int64_t stride,
+                                const struct kvg_keys *keys, int64_t j, float *s)
+{
+    __m512h even[KEYS], odd[KEYS];
+    int64_t line = 0;
+
+    for (int t = 0; t < KEYS; t++) {
+        even[t] = odd[t] = _mm512_setzero_ph();
+    }
+    for (int64_t d = 0; d < stride; d += 2 * CHUNK) {
+        for (int i = 0; keys && i < 2; i++, line += KVG_LINE) {
+            if (line == stride) {
+                line = 0;
+                j++;
+            }
+            prefetch(keys, j, line);
+        }
+        const __m512h q0 = _mm512_load_ph(q + d * ROWS), q1 = _mm512_load_ph(q + (d + CHUNK) * ROWS);
+        for (int t = 0; t < KEYS; t++) {
+            const __m128i *at = (const __m128i *)(k + t * stride + d);
+            const __m512i k0 = _mm512_broadcast_i32x4(_mm_load_si128(at)),
+                          k1 = _mm512_broadcast_i32x4(_mm_load_si128(at + 1));
+            even[t] = _mm512_fmadd_ph(q0, _mm512_castsi512_ph(k0), even[t]);
+            odd[t] = _mm512_fmadd_ph(q1, _mm512_castsi512_ph(k1), odd[t]);
+        }
+    }
+    for (int t = 0; t < KEYS; t++) {
+        even[t] = _mm512_add_ph(even[t], odd[t]);
+    }
+    const __m512h a = fold_32(fold_16(even[0], even[1]), fold_16(even[2], even[3])),
+                  b = fold_32(fold_16(even[4], even[5]), fold_16(even[6], even[7]));
+    /* lane r of a: keys 0..3 twice, of b: keys 4..7 twice */
+    const __m512i low = _mm512_unpacklo_epi64(_mm512_castph_si512(a), _mm512_castph_si512(b)),
+                  high = _mm512_unpackhi_epi64(_mm512_castph_si512(a), _mm512_castph_si512(b));
+    const __m512 s01 =
+                     _mm512_mul_ps(_mm512_add_ps(lower_half(low), lower_half(high)), _mm512_load_ps(factor)),
+                 s23 = _mm512_mul_ps(_mm512_add_ps(upper_half(low), upper_half(high)),
+                                     _mm512_load_ps(factor + 2 * KEYS));
+    _mm256_store_ps(s, _mm512_castps512_ps256(s01));
+    _mm256_store_ps(s + KVG_TILE, _mm512_extractf32x8_ps(s01, 1));
+    _mm256_store_ps(s + 2 * KVG_TILE, _mm512_castps512_ps256(s23));
+    _mm256_store_ps(s + 3 * KVG_TILE, _mm512_extractf32x8_ps(s23, 1));
+}
+
+static int has_nan(const uint8_t *row, int64_t dim)
+{
+    for (int64_t d = 0; d < dim; d++) {
+        if ((row[d] & 0x7f) == 0x7f) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static __attribute__((noinline)) void nan_to_logits(const struct kvg_keys *keys, int64_t rows, float *s)
+{
+    for (int64_t j = 0; j < keys->count; j++) {
+        if (has_nan((const uint8_t *)key_at(keys, j), keys->dim)) {
+            for (int64_t r = 0; r < rows; r++) {
+                s[r * KVG_TILE + j] = NAN;
+            }
+        }
+    }
+}
+
+/* dim: keys->dim, which the compiler should know where it is a common one. */
+ALWAYS_INLINE void logits_as(enum kvg_dtype dtype, int64_t dim, const struct kvg_keys *keys,
+                             const _Float16 *q, int64_t rows, _Float16 *k, float *s)
+{
+    const int64_t stride = padded(dim);
+    const float *factor = (const float *)(const void *)(q + kvg_round_up(rows, ROWS) * stride);
+    __m512i nan = _mm512_setzero_si512();
+
+    for (int64_t j = 0; j < keys->count; j += KEYS) {
+        decode_keys(dtype, dim, 0, keys, j, KEYS, k, &nan);
+        logits_block(q, factor, k, stride, keys, j, s + j);
+        for (int64_t r = ROWS; r < rows; r += ROWS) {
+            logits_block(q + r * stride, factor + r * KEYS, k, stride, NULL, 0, s + r * KVG_TILE + j);
+        }
+    }
+    if (any_nan(nan)) {
+        nan_to_logits(keys, rows, s);
+    }
+}
+
+static void logits(const struct kvg_keys *keys, const void *packed_q, int64_t rows, void *scratch, float *s)
+{
+    if (keys->dtype == KVG_E4M3 && keys->dim == 128) {
+        logits_as(KVG_E4M3, 128, keys, packed_q, rows, scratch, s);
+    } else if (keys->dtype == KVG_E4M3) {
+        logits_as(KVG_E4M3, keys->dim, keys, packed_q, rows, scratch, s);
+    } else {
+        logits_as(KVG_E5M2, keys->dim, keys, packed_q, rows, scratch, s);
+    }
+}
+
+/* ---------------------------------------------------------------- softmax */
+
+/* The largest P: FLUSH_KEYS products of it and the largest value stay below 65504. */
+static float p_factor(enum kvg_dtype dtype)
+{
+    return dtype == KVG_E4M3 ? 0x1p11f : 0x1p4f;
+}
+
+static float softmax(const struct kvg_softmax *how, float *s, int64_t lo, int64_t hi,
+                     struct kvg_row_state *state, void *p_row)
+{
+    const float before = state->max, lift = how->p_e4m3 ? how->p_factor * 0x1p-8f : how->p_factor;
+    const __m512 scale = _mm512_set1_ps(how->scale), cap = _mm512_set1_ps(how->cap_log2);
+    const __m512i twice = _mm512_set_epi16(15, 15, 14, 14, 13, 13, 12, 12, 11, 11, 10, 10, 9, 9, 8, 8, 7, 7,
+                                           6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0);
+    const uint64_t seen = (~(uint64_t)0 >> (64 - hi)) & (~(uint64_t)0 << lo);
+    __m512 t[KVG_TILE / VECTOR], top = _mm512_set1_ps(before), shift, sum = _mm512_setzero_ps();
+    float max, factor;
+
+    for (int i = 0; i < KVG_TILE / VECTOR; i++) {
+        t[i] = _mm512_mul_ps(_mm512_load_ps(s + VECTOR * i), scale);
+        if (how->cap_log2 > 0.0f) {
+            t[i] = _mm512_mul_ps(tanh_16(t[i]), cap);
+        }
+        t[i] = _mm512_mask_mov_ps(_mm512_set1_ps(-INFINITY), (__mmask16)(seen >> (VECTOR * i)), t[i]);
+        top = _mm512_max_ps(t[i], top); /* the second operand where one is NaN */
+    }
+    max = _mm512_reduce_max_ps(top);
+    shift = _mm512_set1_ps(max - how->offset);
+    for (int i = 0; i < KVG_TILE / VECTOR; i++) {
+        t[i] = exp2_16(_mm512_sub_ps(t[i], shift));
+        sum = _mm512_add_ps(sum, t[i]);
+        t[i] = how->p_e4m3 ? round_e4m3(t[i]) : t[i];
+        const __m256h p = _mm512_cvtxps_ph(_mm512_mul_ps(t[i], _mm512_set1_ps(lift)));
+        const __m512i words = _mm512_castsi256_si512(_mm256_castph_si256(p));
+        _mm512_store_si512((char *)p_row + KVG_ALIGN * i, _mm512_permutexvar_epi16(twice, words));
+    }
+    *(float *)(void *)((char *)p_row + KVG_TILE * 4) = 1.0f / (lift * LOWERED);
+    factor = before == max ? 1.0f : before == -INFINITY ? 0.0f : kvg_exp2(before - max);
+    state->max = max;
+    state->sum = state->sum * factor + _mm512_reduce_add_ps(sum);
+    return factor;
+}
+
+/* ---------------------------------------------------------------- values */
+
+/* All keys to out[count][padded(dim)]. */
+ALWAYS_INLINE void decode_tile(enum kvg_dtype dtype, const struct kvg_keys *keys, _Float16 *out, __m512i *nan)
+{
+    decode_keys(dtype, keys->dim, 1, keys, 0, keys->count, out, nan);
+}
+
+/* sum += P V of one key; p: of its first row. */
+ALWAYS_INLINE void add_key(int rows, int pairs, const char *p, __m512h value[PAIRS][2],
+                           __m512h sum[ROWS][PAIRS][2])
+{
+    for (int r = 0; r < rows; r++) {
+        int32_t two;
+        memcpy(&two, p + r * P_ROW, sizeof two);
+        const __m512h weight = _mm512_castsi512_ph(_mm512_set1_epi32(two));
+        for (int i = 0; i < pairs; i++) {
+            sum[r][i][0] = _mm512_fmadd_ph(weight, value[i][0], sum[r][i][0]);
+            sum[r][i][1] = _mm512_fmadd_ph(weight, value[i][1], sum[r][i][1]);
+        }
+    }
+}
+
+/* FP16 sums to FP32: first == 1: part = sum, else part += sum. part[row][pair][even, odd][half][16]. */
+ALWAYS_INLINE void flush(int rows, int pairs, int first, __m512h sum[ROWS][PAIRS][2], float *part)
+{
+    for (int r = 0; r < rows; r++) {
+        for (int i = 0; i < 2 * pairs; i++) {
+            const __m512i x = _mm512_castph_si512(sum[r][i / 2][i % 2]);
+            float *at = part + (r * 2 * PAIRS + i) * 2 * VECTOR;
+            __m512 low = lower_half(x), high = upper_half(x);
+            if (!first) {
+                low = _mm512_add_ps(low, _mm512_load_ps(at));
+                high = _mm512_add_ps(high, _mm512_load_ps(at + VECTOR));
+            }
+            _mm512_store_ps(at, low);
+            _mm512_store_ps(at + VECTOR, high);
+        }
+    }
+}
+
+/* acc = acc * factor + part, dims back in order; `dims` of the strip exist. */
+ALWAYS_INLINE void add_tile(int rows, int pairs, int64_t dims, const float *part, const char *p,
+                            const float *factor, float *acc, int64_t acc_stride)
+{
+    const __m512i first = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23),
+                  second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
+
+    for (int r = 0; r < rows; r++) {
+        float unlift;
+        memcpy(&unlift, p + r * P_ROW + KVG_TILE * 4, sizeof unlift);
+        const __m512 f = _mm512_set1_ps(factor[r]), u = _mm512_set1_ps(unlift);
+        for (int i = 0; i < 4 * pairs; i++) { /* i / 2: half of a block */
+            const float *even = part + r * PAIRS * BLOCK + i / 4 * BLOCK + i / 2 % 2 * VECTOR;
+            float *at = acc + r * acc_stride + i * VECTOR;
+            if (i * VECTOR < dims) {
+                const __m512 x = _mm512_permutex2var_ps(_mm512_load_ps(even), i % 2 ? second : first,
+                                                        _mm512_load_ps(even + 2 * VECTOR));
+                _mm512_store_ps(at, _mm512_fmadd_ps(x, u, _mm512_mul_ps(_mm512_load_ps(at), f)));
+            }
+        }
+    }
+}
+
+ALWAYS_INLINE void clear(int rows, int pairs, __m512h sum[ROWS][PAIRS][2])
+{
+    for (int r = 0; r < rows; r++) {
+        for (int i = 0; i < pairs; i++) {
+            sum[r][i][0] = sum[r][i][1] = _mm512_setzero_ph();
+        }
+    }
+}
+
+/* What a strip of values is made of: `v` decoded before (with its stride), or the keys from dim d on. */
+struct strip {
+    const struct kvg_keys *keys;
+    const _Float16 *v;
+    int64_t stride, d, dims;
+    float *part;
+};
+
+ALWAYS_INLINE void strip(enum kvg_dtype dtype, int decoded, int rows, int pairs, const struct strip *w,
+                         const char *p, const float *factor, float *acc, int64_t acc_stride, __m512i *nan)
+{
+    const __mmask64 mask = mask_64(w->dims - (pairs - 1) * BLOCK); /* of the last block */
+
+    for (int64_t begin = 0; begin < w->keys->count; begin += FLUSH_KEYS) {
+        __m512h sum[ROWS][PAIRS][2];
+
+        clear(rows, pairs, sum);
+        for (int64_t j = begin; j < begin + FLUSH_KEYS; j++) {
+            __m512h value[PAIRS][2];
+            for (int i = 0; i < pairs; i++) {
+                if (decoded) {
+                    value[i][0] = _mm512_load_ph(w->v + j * w->stride + i * BLOCK);
+                    value[i][1] = _mm512_load_ph(w->v + j * w->stride + i * BLOCK + BLOCK / 2);
+                } else {
+                    const int64_t at = w->d + i * BLOCK;
+                    prefetch(w->keys, j, at);
+                    decode(dtype, load_codes(key_at(w->keys, j) + at, i == pairs - 1 ? mask : ~(__mmask64)0),
+                           value[i], nan);
+                }
+            }
+            add_key(rows, pairs, p + j * 4, value, sum);
+        }
+        flush(rows, pairs, begin == 0, sum, w->part);
+    }
+    add_tile(rows, pairs, w->dims, w->part, p, factor, acc + w->d, acc_stride);
+}
+
+/* CALL(rows, pairs) with both constant, so that the sums are registers. */
+#define BY_PAIRS(CALL, rows)                                                                                 \
+    if (pairs == 1) {                                                                                        \
+        CALL(rows, 1);                                                                                       \
+    } else {                                                                                                 \
+        CALL(rows, 2);                                                                                       \
+    }
+#define BY_ROWS(CALL)                                                                                        \
+    switch (rows) {                                                                                          \
+    case 1:                                                                                                  \
+        BY_PAIRS(CALL, 1)                                                                                    \
+        break;                                                                                               \
+    case 2:                                                                                                  \
+        BY_PAIRS(CALL, 2)                                                                                    \
+        break;                                                                                               \
+    case 3:                                                                                                  \
+        BY_PAIRS(CALL, 3)                                                                                    \
+        break;                                                                                               \
+    default:                                                                                                 \
+        BY_PAIRS(CALL, 4)                                                                                    \
+        break;                                                                                               \
+    }
+
+static void strip_decoded(int64_t rows, int64_t pairs, const struct strip *w, const char *p,
+                          const float *factor, float *acc, int64_t acc_stride)
+{
+#define CALL(rows, pairs) strip(KVG_E4M3, 1, rows, pairs, w, p, factor, acc, acc_stride, NULL)
+    BY_ROWS(CALL)
+#undef CALL
+}
+
+static __attribute__((noinline)) void nan_to_values(const struct kvg_keys *keys, int64_t rows, float *acc,
+                                                    int64_t acc_stride)
+{
+    for (int64_t j = 0; j < keys->count; j++) {
+        for (int64_t d = 0; d < keys->dim; d++) {
+            for (int64_t r = 0; r < rows && ((uint8_t)key_at(keys, j)[d] & 0x7f) == 0x7f; r++) {
+                acc[r * acc_stride + d] = NAN;
+            }
+        }
+    }
+}
+
+ALWAYS_INLINE void values_as(enum kvg_dtype dtype, const struct kvg_keys *keys, const char *p,
+                             const float *factor, int64_t rows, _Float16 *scratch, float *acc,
+                             int64_t acc_stride)
+{
+    const int64_t stride = padded(keys->dim);
+    struct strip w = {keys, scratch, stride, 0, 0, (float *)(void *)(scratch + KVG_TILE * stride)};
+    __m512i nan = _mm512_setzero_si512();
+
+    if (rows > ROWS) {
+        decode_tile(dtype, keys, scratch, &nan);
+    }
+    for (; w.d < keys->dim; w.d += PAIRS * BLOCK) {
+        const int64_t pairs = keys->dim - w.d > BLOCK ? 2 : 1;
+        w.v = scratch + w.d;
+        w.dims = keys->dim - w.d < PAIRS * BLOCK ? keys->dim - w.d : PAIRS * BLOCK;
+        if (rows <= ROWS) {
+#define CALL(rows, pairs) strip(dtype, 0, rows, pairs, &w, p, factor, acc, acc_stride, &nan)
+            BY_ROWS(CALL)
+#undef CALL
+            continue;
+        }
+        for (int64_t r = 0; r < rows; r += ROWS) {
+            strip_decoded(rows - r < ROWS ? rows - r : ROWS, pairs, &w, p + r * P_ROW, factor + r,
+                          acc + r * acc_stride, acc_stride);
+        }
+    }
+    if (any_nan(nan)) {
+        nan_to_values(keys, rows, acc, acc_stride);
+    }
+}
+
+static void values(const struct kvg_keys *keys, const void *p, const float *factor, int64_t rows,
+                   void *scratch, float *acc, int64_t acc_stride)
+{
+    if (keys->dtype == KVG_E4M3) {
+        values_as(KVG_E4M3, keys, p, factor, rows, scratch, acc, acc_stride);
+    } else {
+        values_as(KVG_E5M2, keys, p, factor, rows, scratch, acc, acc_stride);
+    }
+}
+
+static int64_t qk_chain(int64_t dim)
+{
+    return padded(dim) / CHUNK / 2 + 3; /* products of a lane, its two chains, two levels of the tree */
+}
+
+const struct kvg_attention_ops kvg_attention_avx512fp16 = {
+    .isa = KVG_ISA_AVX512FP16,
+    .adds_offset = 1,
+    .row_step = ROWS,
+    .packed_q_bytes = packed_q_bytes,
+    .scratch_bytes = scratch_bytes,
+    .p_row_bytes = P_ROW,
+    .p_factor = p_factor,
+    .pack_q = pack_q,
+    .logits = logits,
+    .softmax = softmax,
+    .values = values,
+    .exp2 = exp2_all,
+    .qk_chain = qk_chain,
+    .exp2_rel_error = KVG_EXP2_REL_ERROR,
+    .p_format = KVG_F16,
+    .operand = KVG_BF16,
+    .dtypes = 1u << KVG_E4M3 | 1u << KVG_E5M2,
+    .sum_bits = 11,
+    .pv_flush = FLUSH_KEYS,
+};
