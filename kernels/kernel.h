@@ -99,7 +99,7 @@ struct kvg_arithmetic {
     /* softmax */
     double exp2_rel_error;    /* largest relative error of the exponential, as the code calls it, argument
                                  reduction included; excludes the rounding of the logit itself */
-    enum kvg_dtype p_format;  /* P is rounded to this before the PV product: F32, BF16 or E4M3 */
+    enum kvg_dtype p_format;  /* P is rounded to this before the PV product: F32, F16, BF16 or E4M3 */
     int p_offset_log2;        /* E4M3 only: P = 2^(s - running max + offset); FlashAttention-3 uses 8 */
     int row_sum_of_rounded_p; /* 1: the row sum adds the rounded P; 0: the unrounded (FlashAttention-3) */
     /* output: o = sum p * v / row sum */

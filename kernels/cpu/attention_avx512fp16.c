@@ -153,6 +153,7 @@ static void pack_q(const void *const *row, int64_t rows, int64_t dim, enum kvg_d
     memset(packed, 0, (size_t)packed_q_bytes(rows, dim));
     for (int64_t r = 0; r < rows; r++) {
         float q[dim], largest = 0.0f;
+        double lifted;
         int lift;
 
         for (int64_t d = 0; d < dim; d++) {
@@ -161,13 +162,14 @@ static void pack_q(const void *const *row, int64_t rows, int64_t dim, enum kvg_d
             largest = isfinite(q[d]) && fabsf(q[d]) > largest ? fabsf(q[d]) : largest;
         }
         lift = lift_of(largest, dim, TOP);
+        lifted = ldexp(1.0, lift);
         for (int i = 0; i < KEYS; i++) {
             factor[r * KEYS + i] = ldexpf(1.0f / LOWERED, -lift);
         }
         for (int64_t d = 0; d < dim; d++) {
             const int64_t at = place_of(d);
             out[r / ROWS * ROWS * stride + at / CHUNK * ROWS * CHUNK + r % ROWS * CHUNK + at % CHUNK] =
-                (_Float16)ldexp((double)q[d], lift);
+                (_Float16)(q[d] * lifted);
         }
     }
 }

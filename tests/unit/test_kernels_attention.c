@@ -197,6 +197,132 @@ static void test_the_loop_agrees_with_the_reference(void **state)
     }
 }
 
+/* ---------------------------------------------------------------- every code, and sums */
+
+enum { CODES = 256 };
+
+/* One key that holds every code: as V it is the output, bit for bit; as K it is the lse, where row d of Q is
+ * the unit vector of dim d. */
+static void check_codes(const struct kvg_kernel *kernel, enum kvg_dtype kv)
+{
+    const struct shape shape = {CODES, 1, CODES, 16, 0, 0, KVG_NHD, 1, 1, 1, {1}, {1}};
+    struct setting s;
+
+    describe(&s, &shape, KVG_PATH_DEQUANT, kv);
+    if (!runs_here(kernel, &s.problem)) {
+        return;
+    }
+    set_up(&s, kernel, 3);
+    s.scale_k[0] = s.scale_v[0] = 1.0f;
+    s.args.softmax_scale = 1.0f;
+    for (int64_t d = 0; d < CODES; d++) {
+        s.k[cache_index(&s, 0, 0, 0) + d] = s.v[cache_index(&s, 0, 0, 0) + d] = (uint8_t)d;
+    }
+    for (int in_k = 0; in_k < 2; in_k++) {
+        for (int64_t d = 0; d < CODES; d++) {
+            const float code = kvg_ref_fp8_decode(ref_format(kv), (uint8_t)d);
+            if (in_k && !isfinite(code)) { /* 0 * NaN and 0 * infinity would be in every logit */
+                s.k[cache_index(&s, 0, 0, 0) + d] = 0;
+            }
+            for (int64_t h = 0; h < CODES; h++) {
+                kvg_ref_store(KVG_REF_BF16, s.q, h * CODES + d, in_k && h == d ? 1.0f : 0.0f);
+            }
+        }
+        memset(s.k + cache_index(&s, 0, 0, 0), 0, in_k ? 0 : CODES);
+        assert_int_equal(kernel->attention(&s.args), KVG_OK);
+        for (int64_t d = 0; d < CODES; d++) {
+            const float code = kvg_ref_fp8_decode(ref_format(kv), (uint8_t)d);
+            const float out = kvg_ref_load(KVG_REF_BF16, s.out, d), lse = s.args.lse[d];
+            if (in_k && isfinite(code) && !(fabsf(lse - code) <= 0x1p-22f * fabsf(code))) {
+                fail_msg("%s: code %d of K is %g, want %g", kernel->name, (int)d, (double)lse, (double)code);
+            }
+            if (!in_k && (isnan(code) ? !isnan(out) : out != code)) {
+                fail_msg("%s: code %d of V is %g, want %g", kernel->name, (int)d, (double)out, (double)code);
+            }
+        }
+        for (int64_t d = 0; d < CODES; d++) {
+            s.k[cache_index(&s, 0, 0, 0) + d] = (uint8_t)d;
+        }
+    }
+    tear_down(&s);
+}
+
+/* Relative error of the whole output, in L2. */
+static double relative_error(const struct setting *s, const struct kvg_kernel *kernel)
+{
+    const struct kvg_problem *p = &s->problem;
+    struct kvg_arithmetic how;
+    struct expected e;
+    double off = 0, all = 0;
+
+    kernel->arithmetic(p, s->lens[0], &how);
+    for (int64_t h = 0; h < p->q_heads; h++) {
+        expect(s, &how, 0, 0, h, &e);
+        for (int64_t d = 0; d < p->head_dim; d++) {
+            const double o = kvg_ref_load(KVG_REF_BF16, s->out, h * p->head_dim + d) - e.out[d];
+            off += o * o;
+            all += e.out[d] * e.out[d];
+        }
+    }
+    return sqrt(off / all);
+}
+
+/* Q, K and V times a power of two each, the logits as before: K and V then have small codes (2^-8: mostly
+ * subnormal), Q has sums that FP16 would not hold, or would flush. */
+static void check_sizes(const struct kvg_kernel *kernel, enum kvg_dtype kv, int64_t keys, float q, float k,
+                        float v)
+{
+    const struct shape shape = {8, 2, 128, 16, 0, 0, KVG_NHD, 1, 1, 1, {keys}, {1}};
+    float scale_k[2], scale_v[2];
+    struct setting s;
+
+    describe(&s, &shape, KVG_PATH_DEQUANT, kv);
+    if (!runs_here(kernel, &s.problem)) {
+        return;
+    }
+    set_up(&s, kernel, 11);
+    for (int h = 0; h < 2; h++) {
+        scale_k[h] = s.scale_k[h] / k;
+        scale_v[h] = s.scale_v[h] / v;
+    }
+    fill_cache(&s, s.k, scale_k, 21);
+    fill_cache(&s, s.v, scale_v, 22);
+    for (int64_t i = 0; i < 8 * 128; i++) {
+        kvg_ref_store(KVG_REF_BF16, s.q, i, kvg_ref_load(KVG_REF_BF16, s.q, i) * q);
+    }
+    s.args.softmax_scale /= q * k;
+    assert_int_equal(kernel->attention(&s.args), KVG_OK);
+    const double error = relative_error(&s, kernel);
+    if (!(error <= 2.4e-3)) {
+        fail_msg("%s: %d keys, Q * %g, K * %g, V * %g: relative error %g, at most 2.4e-3 (the output's own "
+                 "rounding is 1.7e-3)",
+                 kernel->name, (int)keys, (double)q, (double)k, (double)v, error);
+    }
+    tear_down(&s);
+}
+
+static void test_codes_and_sizes(void **state)
+{
+    static const enum kvg_dtype caches[] = {KVG_E4M3, KVG_E5M2, KVG_E4M3FNUZ};
+    const struct kvg_kernel *kernel;
+    (void)state;
+
+    for (int64_t i = 0; (kernel = kvg_registry_get(i)) != NULL; i++) {
+        for (size_t c = 0; c < sizeof caches / sizeof *caches; c++) {
+            const float large = caches[c] == KVG_E5M2 ? 0x1p12f : 0x1p5f;
+
+            check_codes(kernel, caches[c]);
+            check_sizes(kernel, caches[c], 260, 1, 1, 1);
+            check_sizes(kernel, caches[c], 260, 0x1p-100f, 1, 1);
+            check_sizes(kernel, caches[c], 260, 0x1p100f, 1, 1);
+            check_sizes(kernel, caches[c], 260, 1, large, large);
+            check_sizes(kernel, caches[c], 260, 0x1p13f, 0x1p-8f, 0x1p-8f);
+            check_sizes(kernel, caches[c], 260, 0x1p-13f, large, 0x1p-8f);
+        }
+        check_sizes(kernel, KVG_E4M3, 5000, 1, 1, 1);
+    }
+}
+
 /* ---------------------------------------------------------------- the exponential */
 
 /* Every FP32 argument in [-2, -2^-8], and a sample elsewhere: for |x| >= 1 the reduced argument is a multiple
@@ -234,7 +360,8 @@ static void check_exp2(const struct kvg_attention_ops *ops)
 static void test_exp2(void **state)
 {
     static const struct kvg_attention_ops *const all[] = {&kvg_attention_scalar, &kvg_attention_avx2,
-                                                          &kvg_attention_avx512, &kvg_attention_amx};
+                                                          &kvg_attention_avx512, &kvg_attention_avx512fp16,
+                                                          &kvg_attention_amx};
     (void)state;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         char why[256];
@@ -256,6 +383,7 @@ int main(void)
         cmocka_unit_test(test_splits),
         cmocka_unit_test(test_owned_nan_shows),
         cmocka_unit_test(test_the_loop_agrees_with_the_reference),
+        cmocka_unit_test(test_codes_and_sizes),
         cmocka_unit_test(test_exp2),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
