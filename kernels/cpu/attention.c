@@ -164,17 +164,18 @@ static void find_rows(const struct run *run, const struct kvg_pages *pages, cons
 {
     const int32_t *table = run->args->block_table + it->seq * run->args->block_table_stride;
     const int64_t size = run->problem->block_size, bytes = kvg_dtype_bytes(run->problem->kv_dtype);
-    int64_t j = 0;
+    int64_t j = 0, block, slot;
 
     for (; j < KVG_TILE && start + j < begin; j++) {
         out->row[j] = NULL;
     }
-    while (j < KVG_TILE && start + j < end) {
-        const int64_t key = start + j, slot = key % size;
+    block = (start + j) / size;
+    slot = (start + j) % size;
+    for (; j < KVG_TILE && start + j < end; block++, slot = 0) {
         const char *row =
-            (const char *)pages->data + (table[key / size] * pages->stride_block + slot * pages->stride_slot +
-                                         it->head * pages->stride_head) *
-                                            bytes;
+            (const char *)pages->data +
+            (table[block] * pages->stride_block + slot * pages->stride_slot + it->head * pages->stride_head) *
+                bytes;
         for (int64_t i = slot; i < size && j < KVG_TILE && start + j < end; i++, j++) {
             out->row[j] = row;
             row += pages->stride_slot * bytes;
@@ -307,22 +308,25 @@ static int all_see(const struct run *run, const struct item *it, int64_t start)
     return first <= start && start + KVG_TILE <= end;
 }
 
-/* The eight pieces of the next tile that one head prefetches. Where the heads of a token are one run of
- * memory and all of them belong to the item, the heads share the tile in the order of its addresses; else
- * each head takes its own rows. */
-static void whole_ahead(const struct run *run, const struct kvg_pages *pages, const struct item *it,
-                        const struct tile_rows *now, const struct tile_rows *next, int64_t head,
-                        const char **piece, int64_t *stride)
+/* Whether the heads of a token are one run of memory, all of them the item's. */
+static int heads_together(const struct run *run, const struct kvg_pages *pages, const struct item *it)
 {
-    const int64_t bytes = kvg_dtype_bytes(run->problem->kv_dtype), row_bytes = run->problem->head_dim * bytes;
-    const int together = pages->stride_head == run->problem->head_dim &&
-                         pages->stride_slot == it->heads * run->problem->head_dim;
+    const int64_t dim = run->problem->head_dim;
 
-    *stride = together ? row_bytes : pages->stride_slot * bytes;
+    return pages->stride_head == dim && pages->stride_slot == it->heads * dim;
+}
+
+/* The eight pieces of the next tile that one head prefetches. Heads that lie together share the tile in the
+ * order of its addresses; else each takes its own rows, and this is called for the first alone. */
+static void whole_ahead(const struct tile_rows *now, const struct tile_rows *next, int64_t head,
+                        int64_t heads, int64_t part_bytes, const char **piece)
+{
+    int64_t eight = head * KVG_EIGHTS / heads, part = head * KVG_EIGHTS % heads;
+
     for (int64_t i = 0; i < KVG_EIGHTS; i++) {
-        const int64_t n = head * KVG_EIGHTS + i, eight = together ? n / it->heads : i;
-        const char *row = next->row[8 * eight] ? next->row[8 * eight] : now->row[8 * eight];
-        piece[i] = row + (together ? n % it->heads * 8 * row_bytes : head * pages->stride_head * bytes);
+        piece[i] = (next->row[8 * eight] ? next->row[8 * eight] : now->row[8 * eight]) + part * part_bytes;
+        part = part + 1 < heads ? part + 1 : 0;
+        eight += part == 0;
     }
 }
 
@@ -331,32 +335,36 @@ static void attend_whole(const struct run *run, const struct item *it, const str
                          const struct kvg_softmax *how, const struct tile_rows *k, const struct tile_rows *v,
                          const struct tile_rows *k_next, const struct tile_rows *v_next)
 {
-    const struct kvg_attention_args *a = run->args;
-    const int64_t bytes = kvg_dtype_bytes(run->problem->kv_dtype),
-                  head_bytes = a->k_cache.stride_head * bytes;
-    struct kvg_whole w = {.stride = a->k_cache.stride_slot * bytes,
+    const struct kvg_pages *pages = &run->args->k_cache;
+    const int64_t bytes = kvg_dtype_bytes(run->problem->kv_dtype), head_bytes = pages->stride_head * bytes,
+                  row_bytes = run->problem->head_dim * bytes, stride = pages->stride_slot * bytes;
+    const int together = heads_together(run, pages, it), more = k_next->row[0] && k_next->row[8];
+    struct kvg_whole w = {.stride = stride,
+                          .ahead_stride = together ? row_bytes : stride,
                           .dim = run->problem->head_dim,
                           .rows = it->queries * run->plan.group,
                           .dtype = run->problem->kv_dtype,
                           .scratch = t->scratch,
                           .acc_stride = run->plan.acc_stride};
 
+    for (int64_t i = 0; i < KVG_EIGHTS; i++) {
+        w.group[i] = k->row[8 * i];
+        w.group[KVG_EIGHTS + i] = v->row[8 * i];
+    }
+    w.group[2 * KVG_EIGHTS] = k->row[0] + head_bytes;
+    w.group[2 * KVG_EIGHTS + 1] = k->row[8] + head_bytes;
+    w.group[2 * KVG_EIGHTS + 2] = w.ahead[2 * KVG_EIGHTS] = k->row[0];
     for (int64_t h = 0; h < it->heads; h++) {
-        const int last = h + 1 == it->heads, more = k_next->row[0] && k_next->row[8];
-
-        for (int64_t i = 0; i < KVG_EIGHTS; i++) {
-            w.group[i] = k->row[8 * i] + h * head_bytes;
-            w.group[KVG_EIGHTS + i] = v->row[8 * i] + h * head_bytes;
+        w.offset = h * head_bytes;
+        w.ahead_offset = together ? 0 : w.offset;
+        if (h + 1 == it->heads) { /* the next tile's first head */
+            w.group[2 * KVG_EIGHTS] = (more ? k_next : k)->row[0] - w.offset;
+            w.group[2 * KVG_EIGHTS + 1] = (more ? k_next : k)->row[8] - w.offset;
         }
-        for (int64_t i = 0; i < 2; i++) {
-            w.group[2 * KVG_EIGHTS + i] = !last  ? w.group[i] + head_bytes
-                                          : more ? k_next->row[8 * i]
-                                                 : w.group[i];
+        if (together || h == 0) {
+            whole_ahead(k, k_next, h, together ? it->heads : 1, 8 * row_bytes, w.ahead);
+            whole_ahead(v, v_next, h, together ? it->heads : 1, 8 * row_bytes, w.ahead + KVG_EIGHTS);
         }
-        w.group[2 * KVG_EIGHTS + 2] = w.group[0];
-        whole_ahead(run, &a->k_cache, it, k, k_next, h, w.ahead, &w.ahead_stride);
-        whole_ahead(run, &a->v_cache, it, v, v_next, h, w.ahead + KVG_EIGHTS, &w.ahead_stride);
-        w.ahead[2 * KVG_EIGHTS] = w.group[0];
         w.packed_q = t->q + h * run->plan.q_head_bytes;
         w.how = &how[h];
         w.state = t->state + h * run->plan.block_rows;

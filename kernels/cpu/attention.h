@@ -54,13 +54,14 @@ struct kvg_row_state {
 /* A tile of KVG_TILE keys of one KV head that all of its rows see in full, for micro-kernels that do all
  * three steps in one call. Every eight keys lie in one page, so at one stride. */
 struct kvg_whole {
-    const char
-        *group[2 * KVG_EIGHTS + 3]; /* the first key of every eight: of K, then of V; then two of the K
-                                       that is read next, for prefetching, and one that is never read */
-    const char
-        *ahead[2 * KVG_EIGHTS + 1]; /* what to prefetch from memory: pieces of eight rows of the next
-                                       tile's K, then V; always valid addresses; one more, never read */
-    int64_t stride, ahead_stride;   /* bytes from row to row of a group and of a piece */
+    /* The first key of every eight: of K, then of V; then two of the K that is read next, for prefetching,
+     * and one that is never read. `offset` bytes are to be added. */
+    const char *group[2 * KVG_EIGHTS + 3];
+    /* What to prefetch from memory: pieces of eight rows of the next tile's K, then V; one more, never read.
+     * `ahead_offset` bytes are to be added, and the addresses are valid then. */
+    const char *ahead[2 * KVG_EIGHTS + 1];
+    int64_t offset, ahead_offset;
+    int64_t stride, ahead_stride; /* bytes from row to row of a group and of a piece */
     int64_t dim, rows;
     enum kvg_dtype dtype;
     const void *packed_q;

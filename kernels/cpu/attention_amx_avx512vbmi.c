@@ -11,7 +11,7 @@
  * Whole tiles of up to 16 rows take the faster path of attention_amx_whole.h; what is here does the rest:
  * many rows, other values of head_dim, a soft cap, tiles that some row sees in part.
  */
-#pragma GCC target("amx-tile,amx-bf16")
+#pragma GCC target("amx-tile,amx-bf16,avx512vbmi2")
 
 #include "amx_tiles.h"
 #include "attention_avx512.h"

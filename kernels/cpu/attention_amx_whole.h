@@ -205,7 +205,7 @@ ALWAYS_INLINE void decode_two(enum kvg_dtype dtype, const struct decoder *t, con
     }
     const __mmask64 odd = 0xaaaaaaaaaaaaaaaau;
     const __m512i x = load_once(a), y = load_once(b);
-    const __m512i swapped = _mm512_or_si512(_mm512_slli_epi16(y, 8), _mm512_srli_epi16(y, 8));
+    const __m512i swapped = _mm512_shldi_epi16(y, y, 8); /* bytes of every two */
 
     decode_codes(dtype, t, _mm512_mask_mov_epi8(x, odd, swapped), &out[0], &out[1]);
     decode_codes(dtype, t, _mm512_mask_mov_epi8(swapped, odd, x), &out[2], &out[3]);
@@ -217,7 +217,7 @@ ALWAYS_INLINE void decode_two(enum kvg_dtype dtype, const struct decoder *t, con
 struct stream {
     const char *at;
     const char *const *piece;
-    int64_t stride, row;
+    int64_t offset, stride, row;
 };
 
 /* Prefetches one row. */
@@ -231,44 +231,39 @@ ALWAYS_INLINE void step(struct stream *s, int lines, int near)
         }
     }
     s->row++;
-    s->at = s->row % PIECE_ROWS ? s->at + s->stride : s->piece[s->row / PIECE_ROWS];
+    s->at = s->row % PIECE_ROWS ? s->at + s->stride : s->piece[s->row / PIECE_ROWS] + s->offset;
 }
-
-/* What does not change within a call; slices, quads and dtype are constants where it is inlined. */
-struct whole {
-    const struct kvg_whole *tile;
-    struct decoder decoder;
-    struct stream near, far;
-    float *s;
-    uint16_t *p, *swapped;
-};
 
 /* ---------------------------------------------------------------- logits */
 
 /* Block (half, slice) of K to tiles [chunk][16 keys]. Key j of 16 becomes tile row 4 (j % 4) + j / 4, so that
  * the transposition of the logits gives keys in order. Per eight keys: 8 / slices rows of `near`, 6 / slices
  * of `far`. */
-ALWAYS_INLINE void whole_k(enum kvg_dtype dtype, int slices, struct whole *w, int half, int slice,
-                           uint16_t (*out)[TILE_WORDS])
+ALWAYS_INLINE void whole_k(enum kvg_dtype dtype, int slices, const struct kvg_whole *tile,
+                           const struct decoder *t, struct stream *near, struct stream *far, int half,
+                           int slice, uint16_t (*out)[TILE_WORDS])
 {
     const int bytes = dtype == KVG_BF16 ? 2 : 1, lines = slices * bytes;
-    const int64_t stride = w->tile->stride;
+    const int64_t stride = tile->stride;
 
     for (int e = 0; e < HALF / EIGHT; e++) {
-        const char *row = w->tile->group[half * (HALF / EIGHT) + e] + slice * SLICE * bytes;
+        const char *row = tile->group[half * (HALF / EIGHT) + e] + tile->offset + slice * SLICE * bytes;
 
+#pragma GCC unroll 8
         for (int j = 0; j < EIGHT; j++, row += stride) {
             const int at = (j % 4 * 4 + (e & 1) * 2 + j / 4) * 32;
+            const int rows = j == 3 ? 3 / slices : j == 7 ? (2 + slices) / slices : 0;
             __m512i a, b;
 
-            decode_slice(dtype, &w->decoder, row, &a, &b);
+            decode_slice(dtype, t, row, &a, &b);
             _mm512_store_si512(out[e >> 1] + at, a);
             _mm512_store_si512(out[2 + (e >> 1)] + at, b);
             if (slices == 1 || j % 2 == 1) {
-                step(&w->near, lines, 1);
+                step(near, lines, 1);
             }
-            for (int i = j % 4 == 3 ? (j == 3 ? 3 / slices : (2 + slices) / slices) : 0; i > 0; i--) {
-                step(&w->far, lines, 0);
+#pragma GCC unroll 3
+            for (int i = 0; i < rows; i++) {
+                step(far, lines, 0);
             }
         }
     }
@@ -305,85 +300,95 @@ ALWAYS_INLINE void whole_qk(int slices, int64_t quads, int slice, uint16_t (*con
 
 /* ---------------------------------------------------------------- softmax */
 
-/* Logits [16 keys, as whole_k orders them][columns] of four rows to t[row], keys in order. */
-ALWAYS_INLINE void transpose_quad(int64_t columns, const float *s, __m512 t[4])
+/* Logits of four rows and four keys, as whole_k orders these: z[i] has key 4 l + i in lane l. */
+ALWAYS_INLINE __m512 load_keys(int64_t columns, const float *s, int i)
 {
-    __m512 z[4];
+    const float *at = s + 4 * i * columns;
+    __m512 z;
 
-    for (int i = 0; i < 4; i++) { /* lane l: key 4 l + i */
-        const float *at = s + 4 * i * columns;
-        z[i] = _mm512_castps128_ps512(_mm_load_ps(at));
-        if (columns == 4) {
-            z[i] = _mm512_load_ps(at);
-        } else {
-            z[i] = _mm512_insertf32x4(z[i], _mm_load_ps(at + columns), 1);
-            z[i] = _mm512_insertf32x4(z[i], _mm_load_ps(at + 2 * columns), 2);
-            z[i] = _mm512_insertf32x4(z[i], _mm_load_ps(at + 3 * columns), 3);
-        }
+    if (columns == 4) {
+        return _mm512_load_ps(at);
     }
-    const __m512 low[2] = {_mm512_unpacklo_ps(z[0], z[1]), _mm512_unpacklo_ps(z[2], z[3])};
-    const __m512 high[2] = {_mm512_unpackhi_ps(z[0], z[1]), _mm512_unpackhi_ps(z[2], z[3])};
+    z = _mm512_castps128_ps512(_mm_load_ps(at));
+    z = _mm512_insertf32x4(z, _mm_load_ps(at + columns), 1);
+    z = _mm512_insertf32x4(z, _mm_load_ps(at + 2 * columns), 2);
+    return _mm512_insertf32x4(z, _mm_load_ps(at + 3 * columns), 3);
+}
+
+/* Logits of 16 keys and four rows to t[row], keys in order. */
+ALWAYS_INLINE void transpose_keys(int64_t columns, const float *s, __m512 t[4])
+{
+    const __m512 z0 = load_keys(columns, s, 0), z1 = load_keys(columns, s, 1), z2 = load_keys(columns, s, 2),
+                 z3 = load_keys(columns, s, 3);
+    const __m512 low[2] = {_mm512_unpacklo_ps(z0, z1), _mm512_unpacklo_ps(z2, z3)};
+    const __m512 high[2] = {_mm512_unpackhi_ps(z0, z1), _mm512_unpackhi_ps(z2, z3)};
+
     t[0] = _mm512_shuffle_ps(low[0], low[1], 0x44);
     t[1] = _mm512_shuffle_ps(low[0], low[1], 0xee);
     t[2] = _mm512_shuffle_ps(high[0], high[1], 0x44);
     t[3] = _mm512_shuffle_ps(high[0], high[1], 0xee);
 }
 
-/* The sum or the maximum over 16 elements of each of four rows; row r in element r of every lane. A NaN in a
- * row may or may not survive the maximum, and concerns no other row. */
-#define REDUCE_QUAD(name, op)                                                                                \
-    ALWAYS_INLINE __m512 name(const __m512 x[4])                                                             \
-    {                                                                                                        \
-        const __m512 x01 = op(_mm512_unpacklo_ps(x[0], x[1]), _mm512_unpackhi_ps(x[0], x[1]));               \
-        const __m512 x23 = op(_mm512_unpacklo_ps(x[2], x[3]), _mm512_unpackhi_ps(x[2], x[3]));               \
-        __m512 all = op(_mm512_shuffle_ps(x01, x23, 0x44), _mm512_shuffle_ps(x01, x23, 0xee));               \
-        all = op(all, _mm512_shuffle_f32x4(all, all, 0x4e));                                                 \
-        return op(all, _mm512_shuffle_f32x4(all, all, 0xb1));                                                \
+/* The largest logit of each of four rows over all keys; row r in element r of every lane. A NaN may or may
+ * not survive, and concerns no other row. */
+ALWAYS_INLINE __m512 row_maxima(int64_t columns, const float *s)
+{
+    __m512 most = load_keys(columns, s, 0);
+
+    for (int i = 1; i < KVG_TILE / 4; i++) {
+        most = _mm512_max_ps(most, load_keys(columns, s, i));
     }
-REDUCE_QUAD(max_quad, _mm512_max_ps)
-REDUCE_QUAD(sum_quad, _mm512_add_ps)
+    most = _mm512_max_ps(most, _mm512_shuffle_f32x4(most, most, 0x4e));
+    return _mm512_max_ps(most, _mm512_shuffle_f32x4(most, most, 0xb1));
+}
+
+/* The sum over the 16 elements of each of four rows; row r in element r of every lane. */
+ALWAYS_INLINE __m512 row_sums(const __m512 x[4])
+{
+    const __m512 x01 = _mm512_add_ps(_mm512_unpacklo_ps(x[0], x[1]), _mm512_unpackhi_ps(x[0], x[1]));
+    const __m512 x23 = _mm512_add_ps(_mm512_unpacklo_ps(x[2], x[3]), _mm512_unpackhi_ps(x[2], x[3]));
+    __m512 all = _mm512_add_ps(_mm512_shuffle_ps(x01, x23, 0x44), _mm512_shuffle_ps(x01, x23, 0xee));
+
+    all = _mm512_add_ps(all, _mm512_shuffle_f32x4(all, all, 0x4e));
+    return _mm512_add_ps(all, _mm512_shuffle_f32x4(all, all, 0xb1));
+}
 
 /* Accumulators of the rows of a quad where the maximum rose. */
-ALWAYS_INLINE void rescale(int slices, const struct kvg_whole *w, int64_t first, unsigned rose, __m512 factor)
+ALWAYS_INLINE void rescale(int slices, const struct kvg_whole *tile, int64_t first, unsigned rose,
+                           __m512 factor)
 {
     float f[VECTOR];
 
     _mm512_storeu_ps(f, factor);
     for (; rose; rose &= rose - 1) {
         const int r = __builtin_ctz(rose);
-        float *acc = w->acc + (first + r) * w->acc_stride;
+        float *acc = tile->acc + (first + r) * tile->acc_stride;
         for (int d = 0; d < slices * SLICE; d += VECTOR) {
             _mm512_store_ps(acc + d, _mm512_mul_ps(_mm512_load_ps(acc + d), _mm512_set1_ps(f[r])));
         }
     }
 }
 
-/* 64 keys of the four rows from row `first` on: P, swapped P, states and accumulators. */
-ALWAYS_INLINE void softmax_quad(enum kvg_dtype dtype, int slices, int64_t quads, struct whole *w,
-                                int64_t first)
+/* 64 keys of the four rows from row `first` on, whose logits s holds: P, swapped P, states, accumulators. */
+ALWAYS_INLINE void softmax_quad(enum kvg_dtype dtype, int slices, int64_t quads, const struct kvg_whole *tile,
+                                int64_t first, const float *s, uint16_t *p_out, uint16_t *swapped,
+                                struct stream *far)
 {
-    const struct kvg_whole *tile = w->tile;
     const struct kvg_softmax *how = tile->how;
     const __m512 scale = _mm512_set1_ps(how->scale), one = _mm512_set1_ps(1.0f);
-    const int64_t left = tile->rows - first;
+    const int64_t left = tile->rows - first, columns = 4 * quads;
     const unsigned rows = left < 4 ? (1u << left) - 1 : 15u;
     const __mmask16 pairs = (__mmask16)(left < 4 ? (1u << 2 * left) - 1 : 255u); /* (max, sum) of each row */
     const __m512i maxima = _mm512_set4_epi32(6, 4, 2, 0), sums = _mm512_set4_epi32(7, 5, 3, 1);
     float *state = &tile->state[first].max;
     const __m512 before = _mm512_maskz_loadu_ps(pairs, state);
     const __m512 old = _mm512_permutexvar_ps(maxima, before);
-    __m512 t[4][4], most[4], total[4], now, factor;
+    /* the second operand of a maximum where one is NaN */
+    const __m512 now = _mm512_max_ps(_mm512_mul_ps(row_maxima(columns, s), scale), old);
+    __m512 total[4], factor;
     float shift[VECTOR];
     unsigned rose;
 
-    for (int g = 0; g < 4; g++) {
-        transpose_quad(4 * quads, w->s + g * 16 * 4 * quads + first, t[g]);
-    }
-    for (int r = 0; r < 4; r++) {
-        most[r] = _mm512_max_ps(_mm512_max_ps(t[0][r], t[1][r]), _mm512_max_ps(t[2][r], t[3][r]));
-        total[r] = _mm512_setzero_ps();
-    }
-    now = _mm512_max_ps(_mm512_mul_ps(max_quad(most), scale), old); /* the second operand where one is NaN */
     rose = _mm512_cmp_ps_mask(now, old, _CMP_NEQ_UQ) & rows;
     factor = one;
     if (rose) {
@@ -392,27 +397,31 @@ ALWAYS_INLINE void softmax_quad(enum kvg_dtype dtype, int slices, int64_t quads,
     }
     _mm512_storeu_ps(shift, _mm512_sub_ps(now, _mm512_set1_ps(how->offset)));
     for (int half = 0; half < 2; half++) {
+        __m512 t[2][4];
+
+        transpose_keys(columns, s + 2 * half * 16 * columns, t[0]);
+        transpose_keys(columns, s + (2 * half + 1) * 16 * columns, t[1]);
         for (int r = 0; r < 4; r++) {
             const __m512 top = _mm512_set1_ps(shift[r]);
-            __m512 x = exp2_16(_mm512_fmsub_ps(t[2 * half][r], scale, top));
-            __m512 y = exp2_16(_mm512_fmsub_ps(t[2 * half + 1][r], scale, top));
+            __m512 x = exp2_16(_mm512_fmsub_ps(t[0][r], scale, top));
+            __m512 y = exp2_16(_mm512_fmsub_ps(t[1][r], scale, top));
             const int64_t at = (first + r) * KVG_TILE + half * HALF;
 
-            total[r] = _mm512_add_ps(total[r], _mm512_add_ps(x, y));
+            total[r] = half == 0 ? _mm512_add_ps(x, y) : _mm512_add_ps(total[r], _mm512_add_ps(x, y));
             if (how->p_e4m3) {
                 x = round_e4m3(x);
                 y = round_e4m3(y);
             }
             if (first == 0) { /* 16 rows in all */
-                step(&w->far, slices * (dtype == KVG_BF16 ? 2 : 1), 0);
-                step(&w->far, slices * (dtype == KVG_BF16 ? 2 : 1), 0);
+                step(far, slices * (dtype == KVG_BF16 ? 2 : 1), 0);
+                step(far, slices * (dtype == KVG_BF16 ? 2 : 1), 0);
             }
             const __m512i p = (__m512i)_mm512_cvtne2ps_pbh(y, x);
-            _mm512_store_si512(w->p + at, p);
-            _mm512_store_si512(w->swapped + at, _mm512_rol_epi32(p, 16));
+            _mm512_store_si512(p_out + at, p);
+            _mm512_store_si512(swapped + at, _mm512_rol_epi32(p, 16));
         }
     }
-    const __m512 sum = _mm512_fmadd_ps(_mm512_permutexvar_ps(sums, before), factor, sum_quad(total));
+    const __m512 sum = _mm512_fmadd_ps(_mm512_permutexvar_ps(sums, before), factor, row_sums(total));
     /* The lanes are alike: rows 0 and 1 from the first, 2 and 3 from the second. */
     _mm512_mask_storeu_ps(
         state, pairs, _mm512_mask_mov_ps(_mm512_unpacklo_ps(now, sum), 0xf0, _mm512_unpackhi_ps(now, sum)));
@@ -421,26 +430,28 @@ ALWAYS_INLINE void softmax_quad(enum kvg_dtype dtype, int slices, int64_t quads,
 /* ---------------------------------------------------------------- values */
 
 /* Block (half, slice) of V to four tiles of [16 pairs]. Per pair: 2 / slices rows of `near` and of `far`. */
-ALWAYS_INLINE void whole_v(enum kvg_dtype dtype, int slices, struct whole *w, int half, int slice,
-                           uint16_t (*out)[TILE_WORDS])
+ALWAYS_INLINE void whole_v(enum kvg_dtype dtype, int slices, const struct kvg_whole *tile,
+                           const struct decoder *t, struct stream *near, struct stream *far, int half,
+                           int slice, uint16_t (*out)[TILE_WORDS])
 {
     const int bytes = dtype == KVG_BF16 ? 2 : 1, lines = slices * bytes;
-    const int64_t stride = w->tile->stride;
+    const int64_t stride = tile->stride;
 
     for (int e = 0; e < HALF / EIGHT; e++) {
         const char *row =
-            w->tile->group[KVG_TILE / EIGHT + half * (HALF / EIGHT) + e] + slice * SLICE * bytes;
+            tile->group[KVG_TILE / EIGHT + half * (HALF / EIGHT) + e] + tile->offset + slice * SLICE * bytes;
 
+#pragma GCC unroll 4
         for (int j = 0; j < EIGHT / 2; j++, row += 2 * stride) {
             __m512i pair[4];
 
-            decode_two(dtype, &w->decoder, row, row + stride, pair);
+            decode_two(dtype, t, row, row + stride, pair);
             for (int i = 0; i < 4; i++) {
                 _mm512_store_si512(out[i] + (e * (EIGHT / 2) + j) * 32, pair[i]);
             }
             for (int i = 0; i < 2 / slices; i++) {
-                step(&w->near, lines, 1);
-                step(&w->far, lines, 0);
+                step(near, lines, 1);
+                step(far, lines, 0);
             }
         }
     }
@@ -481,36 +492,36 @@ ALWAYS_INLINE void whole_as(enum kvg_dtype dtype, int slices, int64_t quads, con
     uint16_t(*const blocks)[TILE_WORDS] = tile->scratch;
     float *const s = (float *)(void *)blocks[2 * BLOCK_TILES];
     uint16_t *const p = (uint16_t *)(void *)(s + KVG_TILE * 4 * quads);
-    struct whole w = {.tile = tile,
-                      .decoder = load_decoder(dtype),
-                      .near = {tile->group[NEAR_KEYS / EIGHT], tile->group, tile->stride, NEAR_KEYS},
-                      .far = {tile->ahead[0], tile->ahead, tile->ahead_stride, 0},
-                      .s = s,
-                      .p = p,
-                      .swapped = p + 4 * quads * KVG_TILE};
+    uint16_t *const swapped = p + 4 * quads * KVG_TILE;
     const uint16_t *const q = (const uint16_t *)tile->packed_q + whole_q_at(slices * SLICE);
+    const struct decoder t = load_decoder(dtype);
+    struct stream near = {tile->group[NEAR_KEYS / EIGHT] + tile->offset, tile->group, tile->offset,
+                          tile->stride, NEAR_KEYS};
+    struct stream far = {tile->ahead[0] + tile->ahead_offset, tile->ahead, tile->ahead_offset,
+                         tile->ahead_stride, 0};
     const int count = KVG_TILE / HALF * slices;
 
-    whole_k(dtype, slices, &w, 0, 0, blocks);
+    whole_k(dtype, slices, tile, &t, &near, &far, 0, 0, blocks);
     for (int i = 0; i < count; i++) {
         if (i + 1 < count) {
-            whole_k(dtype, slices, &w, (i + 1) / slices, (i + 1) % slices,
+            whole_k(dtype, slices, tile, &t, &near, &far, (i + 1) / slices, (i + 1) % slices,
                     blocks + (i + 1) % 2 * BLOCK_TILES);
         }
         whole_qk(slices, quads, i % slices, blocks + i % 2 * BLOCK_TILES, q,
                  s + i / slices * HALF * 4 * quads);
     }
-    whole_v(dtype, slices, &w, 0, 0, blocks); /* while the last products are on their way */
+    whole_v(dtype, slices, tile, &t, &near, &far, 0, 0,
+            blocks); /* while the last products are on their way */
     for (int64_t first = 0; first < 4 * quads; first += 4) {
-        softmax_quad(dtype, slices, quads, &w, first);
+        softmax_quad(dtype, slices, quads, tile, first, s + first, p, swapped, &far);
     }
     for (int i = 0; i < count; i++) {
         const int64_t at = i / slices * HALF;
         if (i + 1 < count) {
-            whole_v(dtype, slices, &w, (i + 1) / slices, (i + 1) % slices,
+            whole_v(dtype, slices, tile, &t, &near, &far, (i + 1) / slices, (i + 1) % slices,
                     blocks + (i + 1) % 2 * BLOCK_TILES);
         }
-        whole_pv(blocks + i % 2 * BLOCK_TILES, p + at, w.swapped + at, tile->acc + i % slices * SLICE,
+        whole_pv(blocks + i % 2 * BLOCK_TILES, p + at, swapped + at, tile->acc + i % slices * SLICE,
                  tile->acc_stride);
     }
 }

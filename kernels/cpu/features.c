@@ -77,6 +77,7 @@ static int has_amx(char *why, size_t size)
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & (AMX_BF16 | AMX_TILE)) != (AMX_BF16 | AMX_TILE)) {
         return kvg_cpu_no(why, size, "this CPU does not offer AMX with bf16");
     }
+    NEED("avx512vbmi2");
     if (!has_avx512vbmi(why, size)) {
         return 0;
     }

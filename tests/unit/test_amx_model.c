@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * test_amx_model.c: the AMX kernel, compiled against tile registers in software (tile_model.h), so that a CPU
- * without AMX checks it too: AVX-512 with VBMI and BF16 is enough. The shapes are chosen for whole tiles and
- * for the turns between them and the general path; the calls of both are counted, so that neither goes
- * untested.
+ * without AMX checks it too: AVX-512 with VBMI, VBMI2 and BF16 is enough. The shapes are chosen for whole
+ * tiles and for the turns between them and the general path; the calls of both are counted, so that neither
+ * goes untested.
  */
 #include "kernel_check.h"
 #include "tile_model.h"
@@ -11,26 +11,28 @@
 #include <immintrin.h>
 
 #pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,avx512bf16,avx2,fma,f16c,bmi2")
+#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,avx512vbmi2,avx512bf16,avx2,fma,f16c,bmi2")
 #define kvg_attention_amx amx_on_model
 #include "../../kernels/cpu/attention_amx_avx512vbmi.c"
+#undef kvg_attention_amx
 #pragma GCC pop_options
 
-static struct kvg_attention_ops ops;
+static const struct kvg_attention_ops *under_test;
+static struct kvg_attention_ops ops; /* the same, counted */
 static int64_t whole_calls, general_calls;
 
 static void count_whole(const struct kvg_whole *tile)
 {
 #pragma omp atomic
     whole_calls++;
-    amx_on_model.whole(tile);
+    under_test->whole(tile);
 }
 
 static void count_logits(const struct kvg_keys *keys, const void *q, int64_t rows, void *scratch, float *s)
 {
 #pragma omp atomic
     general_calls++;
-    amx_on_model.logits(keys, q, rows, scratch, s);
+    under_test->logits(keys, q, rows, scratch, s);
 }
 
 static int dequant_supports(const struct kvg_problem *p, char *why, size_t size)
@@ -242,14 +244,28 @@ static void test_every_code(void **state)
     check_codes(KVG_E5M2);
 }
 
-static int prepare(void **state)
+/* ---------------------------------------------------------------- the kernels */
+
+static int prepare(const struct kvg_attention_ops *which, enum kvg_isa isa)
 {
-    (void)state;
-    ops = amx_on_model;
-    ops.isa = KVG_ISA_AVX512VBMI; /* what is left to ask of the CPU */
+    under_test = which;
+    ops = *which;
+    ops.isa = isa;
     ops.whole = count_whole;
     ops.logits = count_logits;
     return 0;
+}
+
+static int on_model(void **state)
+{
+    (void)state;
+    return prepare(&amx_on_model, KVG_ISA_AVX512VBMI); /* what is left to ask of the CPU */
+}
+
+static int on_hardware(void **state)
+{
+    (void)state;
+    return prepare(&kvg_attention_amx, KVG_ISA_AMX);
 }
 
 int main(void)
@@ -262,10 +278,19 @@ int main(void)
         cmocka_unit_test(test_owned_nan_shows), cmocka_unit_test(test_every_code),
     };
     char why[256];
+    int failed = 0;
 
-    if (!kvg_cpu_has(KVG_ISA_AVX512VBMI, why, sizeof why)) {
-        print_message("skipped: %s\n", why);
-        return 0;
+    if (!__builtin_cpu_supports("avx512vbmi2")) {
+        print_message("tiles in software: skipped: this CPU does not offer avx512vbmi2\n");
+    } else if (kvg_cpu_has(KVG_ISA_AVX512VBMI, why, sizeof why)) {
+        failed += cmocka_run_group_tests_name("tiles in software", tests, on_model, NULL);
+    } else {
+        print_message("tiles in software: skipped: %s\n", why);
     }
-    return cmocka_run_group_tests(tests, prepare, NULL);
+    if (kvg_cpu_has(KVG_ISA_AMX, why, sizeof why)) {
+        failed += cmocka_run_group_tests_name("tiles of this CPU", tests, on_hardware, NULL);
+    } else {
+        print_message("tiles of this CPU: skipped: %s\n", why);
+    }
+    return failed;
 }
