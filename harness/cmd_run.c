@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "ask_device.h"
 #include "../plots/plot.h"
 #include "../results/file.h"
 #include "../results/table.h"
@@ -271,7 +272,7 @@ static int open_files(const struct kvg_run_command *command, int argc, char **ar
     int64_t bytes = (INT64_C(1) << 20) + plan->count * 8192;
     int failed = 0;
     if (kvg_run_facts(&run, argc, argv, plan->name, plan->cases[0].seed) || kvg_machine_facts(&machine) ||
-        add_roofs(&machine))
+        kvg_device_facts(&machine) || add_roofs(&machine))
         failed = kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory");
     if (!failed)
         failed = kvg_run_files_create(files, &run, &machine, bytes, error);

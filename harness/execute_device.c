@@ -323,7 +323,7 @@ void kvg_device_roofs(struct kvg_execution *x, int again)
         x->session->tainted = 1; /* the row stands: its calls had ended well before */
 }
 
-void kvg_conditions(struct kvg_execution *x, int64_t calls)
+void kvg_conditions(struct kvg_execution *x, int64_t calls, double busy)
 {
     struct kvg_device_conditions now;
     struct kvg_row *row = x->row;
@@ -331,7 +331,7 @@ void kvg_conditions(struct kvg_execution *x, int64_t calls)
     row->sm_clock = now.sm_clock;
     row->memory_clock = now.memory_clock;
     row->power = now.power;
-    row->energy_per_call = calls > 0 ? now.energy / (double)calls : NAN;
+    row->energy_per_call = calls > 0 && busy >= KVG_ENERGY_SHARE ? now.energy / (double)calls : NAN;
     row->temperature = now.temperature;
     kvg_row_set_string(&row->throttle, now.throttle);
 }

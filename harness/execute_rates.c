@@ -146,12 +146,15 @@ static int take_samples(struct kvg_execution *x, const struct kvg_measurement *a
         x->device->error[0] = '\0';
         x->device->ops->conditions_begin(x->device);
     }
+    const double begin = kvg_now();
     const int failed = kvg_measure_described(&m, samples, &n, method, sizeof method, &error);
-    if (m.clock)
-        kvg_conditions(x, measured.calls);
+    const double wall = kvg_now() - begin;
+    const int told = failed ? 0 : tell_times(x->row, samples, n, method);
+    if (m.clock) /* whatever happened: the device's observer has to end */
+        kvg_conditions(x, measured.calls, (double)measured.calls * x->row->time_median / wall);
     if (failed)
         return failed_to_time(x, &error);
-    if (tell_times(x->row, samples, n, method))
+    if (told)
         return kvg_verdict(x, KVG_OUT_OF_MEMORY, "no memory for %lld samples", (long long)n);
     remark_noise(x);
     if (m.clock)
