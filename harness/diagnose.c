@@ -2,10 +2,9 @@
  *
  * diagnose.c: from an output that did not hold to a kind of fault.
  */
-#include "diagnose.h"
+#include "diagnose_parts.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +16,6 @@ enum { FAILED_ROWS = 16, HELD_ROWS = 8, FEW = 5 /* every fifth */ };
 #define OUT_OF_THE_QUESTION 1.5 /* farther than the nearest, log2, on a few rows */
 #define EXPLAINED 0.2           /* share of the distance that a supposition may leave */
 #define RESEMBLES 0.5           /* the same, for a weaker word */
-#define UNWRITTEN 0xffffu       /* what the harness fills an output with */
 
 const char *kvg_run_words(enum kvg_run_kind run)
 {
@@ -205,119 +203,28 @@ static int suppose_all(struct look *k)
     return 0;
 }
 
-/* ---------------------------------------------------------------- words */
-
-static void say(struct kvg_diagnosis *d, enum kvg_fault_class suspected, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-static void say(struct kvg_diagnosis *d, enum kvg_fault_class suspected, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(d->why, sizeof d->why, format, args);
-    va_end(args);
-    d->suspected = suspected;
-}
-
 /* ---------------------------------------------------------------- facts about the run */
 
 static int by_the_run(const struct kvg_failure *f, struct kvg_diagnosis *d)
 {
     if (f->workspace)
-        say(d, KVG_FAULT_RACE,
-            "the output is right once the workspace is zero before the call: something is "
-            "read there that was never written");
+        kvg_diagnosis_say(d, KVG_FAULT_RACE,
+                          "the output is right once the workspace is zero before the call: something is "
+                          "read there that was never written");
     else if (f->tail)
-        say(d, KVG_FAULT_PAGE_TAIL,
-            "the output is right once the slots that no sequence owns hold zeros instead "
-            "of NaN: they are read");
+        kvg_diagnosis_say(d, KVG_FAULT_PAGE_TAIL,
+                          "the output is right once the slots that no sequence owns hold zeros instead "
+                          "of NaN: they are read");
     else if (f->unstable)
-        say(d, KVG_FAULT_RACE, "the same call on the same inputs gives other bits");
+        kvg_diagnosis_say(d, KVG_FAULT_RACE, "the same call on the same inputs gives other bits");
     else if (f->run == KVG_RUN_FAR)
-        say(d, KVG_FAULT_NARROW_OFFSET,
-            "right in low pages, wrong where page number times stride needs more "
-            "than 32 bits");
+        kvg_diagnosis_say(d, KVG_FAULT_NARROW_OFFSET,
+                          "right in low pages, wrong where page number times stride needs more "
+                          "than 32 bits");
     else if (f->run == KVG_RUN_REPEAT || f->run == KVG_RUN_SECOND)
-        say(d, KVG_FAULT_RACE, "right before, wrong now, on the same inputs");
+        kvg_diagnosis_say(d, KVG_FAULT_RACE, "right before, wrong now, on the same inputs");
     else
         return 0;
-    return 1;
-}
-
-/* ---------------------------------------------------------------- what was not written */
-
-struct unwritten {
-    int64_t rows, rows_whole, rows_empty,
-        rows_empty_seen;            /* with any, with all elements; of them see no key */
-    int64_t first_query, first_dim; /* smallest of those */
-    int64_t lse, elements, total_rows;
-};
-
-static void find_unwritten(const struct kvg_failure *f, struct unwritten *u)
-{
-    const struct kvg_prepared *p = f->expectation->p;
-    const int64_t dim = p->problem.head_dim, heads = p->problem.q_heads;
-    *u = (struct unwritten){.first_query = INT64_MAX, .first_dim = dim};
-    for (int64_t b = 0; b < p->problem.batch; b++)
-        for (int64_t i = 0; i < p->cu_q_lens[b + 1] - p->cu_q_lens[b]; i++) {
-            const int empty = kvg_sample_visible(p, b, i) == 0;
-            for (int64_t h = 0; h < heads; h++) {
-                const int64_t place = (p->cu_q_lens[b] + i) * heads + h;
-                int64_t count = 0;
-                for (int64_t d = 0; d < dim; d++)
-                    if (f->out[place * dim + d] == UNWRITTEN && count++ == 0 && d < u->first_dim)
-                        u->first_dim = d;
-                uint32_t bits = 0;
-                if (f->lse)
-                    memcpy(&bits, &f->lse[place], sizeof bits);
-                u->lse += bits == 0xffffffffu;
-                u->total_rows++;
-                u->rows_empty_seen += empty;
-                u->elements += count;
-                u->rows += count > 0;
-                u->rows_whole += count == dim;
-                u->rows_empty += count > 0 && empty;
-                if (count > 0 && i < u->first_query)
-                    u->first_query = i;
-            }
-        }
-}
-
-static int by_what_is_missing(const struct kvg_failure *f, struct kvg_diagnosis *d)
-{
-    const int64_t dim = f->expectation->p->problem.head_dim;
-    struct unwritten u;
-    find_unwritten(f, &u);
-    if (u.rows == 0 && u.lse > 0)
-        say(d, KVG_FAULT_CAP_OR_LSE,
-            "the lse of %lld of %lld rows still holds what lay there before the call", (long long)u.lse,
-            (long long)u.total_rows);
-    else if (u.rows == 0)
-        return 0;
-    else if (u.rows == u.rows_empty)
-        say(d, KVG_FAULT_SPLIT, "rows that see no key are not written");
-    else if (u.rows_whole == 0 && u.first_dim > 0 && u.elements == u.rows * (dim - u.first_dim))
-        say(d, KVG_FAULT_HEAD_DIM, "dims from %lld on are not written", (long long)u.first_dim);
-    else
-        say(d, KVG_FAULT_NOT_WRITTEN,
-            "%lld of %lld rows still hold what lay there before the call, none before query %lld of its "
-            "sequence",
-            (long long)u.rows, (long long)u.total_rows, (long long)u.first_query);
-    return 1;
-}
-
-/* Rows that see no key: zero, and an lse of -infinity. */
-static int by_empty_rows(const struct kvg_failure *f, const struct kvg_check *checks, struct kvg_diagnosis *d)
-{
-    const struct kvg_expectation *e = f->expectation;
-    const struct kvg_check *empty = &checks[1], *nonfinite = &checks[0];
-    if (empty->failures == 0)
-        return 0;
-    for (int i = 2; i < KVG_CHECKS; i++)
-        if (checks[i].failures > 0)
-            return 0;
-    if (nonfinite->failures > 0 && kvg_sample_visible(e->p, nonfinite->row.seq, nonfinite->row.q_index) > 0)
-        return 0;
-    say(d, KVG_FAULT_SPLIT, "only rows that see no key are wrong: they are zero with an lse of -infinity");
     return 1;
 }
 
@@ -468,9 +375,9 @@ static int by_a_factor_on_logits(struct look *k, struct kvg_diagnosis *d)
     if (fabs(at) < 0.001 || measure(k, &s, KVG_SUPPOSE_LOGITS_SCALED, 1, &mean, &explained) ||
         mean > RESEMBLES * k->distance[KVG_SUPPOSE_RIGHT])
         return 0;
-    say(d, KVG_FAULT_SCALE_MISAPPLIED,
-        "all logits are multiplied by about %.5g: with that, %d of %d rows come out as found", s.factor,
-        explained, k->count);
+    kvg_diagnosis_say(d, KVG_FAULT_SCALE_MISAPPLIED,
+                      "all logits are multiplied by about %.5g: with that, %d of %d rows come out as found",
+                      s.factor, explained, k->count);
     return 1;
 }
 
@@ -493,41 +400,45 @@ static void by_shape(struct look *k, struct kvg_diagnosis *d)
         largest = fabs(factor - 1.0) > fabs(largest - 1.0) || g == 0 ? factor : largest;
     }
     if (single_elements(k))
-        say(d, KVG_FAULT_GROSS, "single elements are wrong in rows that are right otherwise");
+        kvg_diagnosis_say(d, KVG_FAULT_GROSS, "single elements are wrong in rows that are right otherwise");
     else if (infinite > 0)
-        say(d, KVG_FAULT_PAGE_TAIL,
-            "NaN or infinity in %d of %d rows looked at, as from slots that no sequence "
-            "owns: they hold NaN",
-            infinite, k->count);
+        kvg_diagnosis_say(d, KVG_FAULT_PAGE_TAIL,
+                          "NaN or infinity in %d of %d rows looked at, as from slots that no sequence "
+                          "owns: they hold NaN",
+                          infinite, k->count);
     else if (row_sum_is_off(k))
-        say(d, KVG_FAULT_ACCUMULATION, "output and lse are off by the same factor: the row sum is wrong");
+        kvg_diagnosis_say(d, KVG_FAULT_ACCUMULATION,
+                          "output and lse are off by the same factor: the row sum is wrong");
     else if (gains && lse <= 1.0 && k->p->problem.path == KVG_PATH_FP8 && largest > 0.3 && largest < 1.0 &&
              !same_for_all_sequences(k))
-        say(d, KVG_FAULT_ACCUMULATION,
+        kvg_diagnosis_say(
+            d, KVG_FAULT_ACCUMULATION,
             "the lse is right and the output loses, down to a factor of %.4g, more where there are more "
             "keys: a sum "
             "of few bits",
             largest);
     else if (gains && lse <= 1.0 && fabs(largest - 1.0) > 0.05)
-        say(d, KVG_FAULT_SCALE_MISAPPLIED,
-            "the output is the right one times a factor, up to %.4g, and the lse "
-            "is right: v_scale",
-            largest);
+        kvg_diagnosis_say(d, KVG_FAULT_SCALE_MISAPPLIED,
+                          "the output is the right one times a factor, up to %.4g, and the lse "
+                          "is right: v_scale",
+                          largest);
     else if (!k->too_long && k->failed > 0 && (rel > 0.15 || lse > LSE_FAR_OFF) &&
              by_a_factor_on_logits(k, d))
         return;
     else if (rel < 0.15 && lse <= 1.0)
-        say(d, KVG_FAULT_ACCUMULATION,
-            "close to right (%.2g relative L2 at most), the lse is right: P, its sums "
-            "with V, or the output's rounding",
-            rel);
+        kvg_diagnosis_say(d, KVG_FAULT_ACCUMULATION,
+                          "close to right (%.2g relative L2 at most), the lse is right: P, its sums "
+                          "with V, or the output's rounding",
+                          rel);
     else if (rel < 0.15)
-        say(d, KVG_FAULT_ACCUMULATION,
-            "close to right (%.2g relative L2 at most): rounding in the loop over keys", rel);
+        kvg_diagnosis_say(d, KVG_FAULT_ACCUMULATION,
+                          "close to right (%.2g relative L2 at most): rounding in the loop over keys", rel);
     else if (lse <= 1.0 && k->f->lse)
-        say(d, KVG_FAULT_ACCUMULATION, "the lse is right, so Q, K and the mask are: V, P V or the output");
+        kvg_diagnosis_say(d, KVG_FAULT_ACCUMULATION,
+                          "the lse is right, so Q, K and the mask are: V, P V or the output");
     else
-        say(d, KVG_FAULT_UNKNOWN, "%s",
+        kvg_diagnosis_say(
+            d, KVG_FAULT_UNKNOWN, "%s",
             k->too_long ? "the context is too long to try suppositions on it: a shorter case may tell more"
                         : "none of the suppositions explains it");
 }
@@ -564,10 +475,10 @@ static int by_supposition(struct look *k, double share, struct kvg_diagnosis *d)
         return 0;
     if (rival != KVG_SUPPOSE_RIGHT)
         snprintf(also, sizeof also, "; as good: %s", kvg_supposition_words(rival));
-    say(d, kvg_supposition_class(best),
-        "%s: with that, %d of %d rows looked at come out as found (else %d)%s%s", kvg_supposition_words(best),
-        k->explained[best], k->count, k->explained[KVG_SUPPOSE_RIGHT],
-        share > EXPLAINED ? ", the others closer" : "", also);
+    kvg_diagnosis_say(d, kvg_supposition_class(best),
+                      "%s: with that, %d of %d rows looked at come out as found (else %d)%s%s",
+                      kvg_supposition_words(best), k->explained[best], k->count,
+                      k->explained[KVG_SUPPOSE_RIGHT], share > EXPLAINED ? ", the others closer" : "", also);
     return 1;
 }
 
@@ -575,18 +486,18 @@ static void by_computing(struct look *k, struct kvg_diagnosis *d)
 {
     measure_rows(k);
     if (!k->too_long && suppose_all(k)) {
-        say(d, KVG_FAULT_UNKNOWN, "no memory to find out");
+        kvg_diagnosis_say(d, KVG_FAULT_UNKNOWN, "no memory to find out");
         return;
     }
     if (!k->too_long && by_supposition(k, EXPLAINED, d))
         return;
     if (k->f->old_output) /* not before: a kernel that ignores a window gives the output of a case without */
-        say(d, KVG_FAULT_STALE_STATE,
-            "these are, bit by bit, the output of an earlier call with other inputs");
+        kvg_diagnosis_say(d, KVG_FAULT_STALE_STATE,
+                          "these are, bit by bit, the output of an earlier call with other inputs");
     else if (k->f->run == KVG_RUN_RENEWED)
-        say(d, KVG_FAULT_STALE_STATE,
-            "right before, wrong once other values lay in the same buffers: something "
-            "is remembered");
+        kvg_diagnosis_say(d, KVG_FAULT_STALE_STATE,
+                          "right before, wrong once other values lay in the same buffers: something "
+                          "is remembered");
     else if (k->too_long || !by_supposition(k, RESEMBLES, d))
         by_shape(k, d);
 }
@@ -606,13 +517,13 @@ void kvg_diagnose_attention(const struct kvg_failure *f, struct kvg_diagnosis *d
     struct kvg_check checks[KVG_CHECKS];
     *d = (struct kvg_diagnosis){0};
     kvg_compare_checks(f->expectation, f->out, f->lse, checks);
-    if (by_the_run(f, d) || by_what_is_missing(f, d) || by_empty_rows(f, checks, d))
+    if (by_the_run(f, d) || kvg_diagnose_missing(f, d) || kvg_diagnose_empty(f, checks, d))
         return;
     k.declared = declarations(f);
     if (!k.declared || choose_rows(&k)) {
-        say(d, KVG_FAULT_UNKNOWN, "no memory to find out");
+        kvg_diagnosis_say(d, KVG_FAULT_UNKNOWN, "no memory to find out");
     } else if (all_zero(&k)) {
-        say(d, KVG_FAULT_GROSS, "the output is zero in all rows that failed");
+        kvg_diagnosis_say(d, KVG_FAULT_GROSS, "the output is zero in all rows that failed");
     } else if (!k.p->k_pages.data || !k.p->v_pages.data) {
         k.too_long = 1; /* the cache lies where only the device reads it */
         by_computing(&k, d);

@@ -4,23 +4,11 @@
  * way of quantising gives exactly these codes?
  */
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "diagnose.h"
-
-static void say(struct kvg_diagnosis *d, enum kvg_fault_class suspected, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-static void say(struct kvg_diagnosis *d, enum kvg_fault_class suspected, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(d->why, sizeof d->why, format, args);
-    va_end(args);
-    d->suspected = suspected;
-}
+#include "diagnose_parts.h"
 
 /* ---------------------------------------------------------------- other ways to quantise */
 
@@ -267,26 +255,27 @@ static int by_place(const struct tensors *t, const struct found *f, struct kvg_d
     const struct kvg_prepared *p = t->p;
     const int64_t dim = p->problem.head_dim;
     if (f->wrong == 0)
-        say(d, KVG_FAULT_PAGE_TAIL,
-            "every token is stored right, but %lld codes changed in slots that no token owns",
-            (long long)f->unowned);
+        kvg_diagnosis_say(d, KVG_FAULT_PAGE_TAIL,
+                          "every token is stored right, but %lld codes changed in slots that no token owns",
+                          (long long)f->unowned);
     else if (f->unwritten == f->wrong && f->unowned == 0 && p->store_tokens > p->total_kv &&
              f->outside_padding == 0)
-        say(d, KVG_FAULT_PAGE_TAIL,
+        kvg_diagnosis_say(
+            d, KVG_FAULT_PAGE_TAIL,
             "the padding tokens (slot -1) are stored over a real one, in the first or last slot");
     else if (f->unwritten == f->wrong && f->unowned == 0 && f->first_dim > 0)
-        say(d, KVG_FAULT_HEAD_DIM, "dims from %lld of %lld on are not stored", (long long)f->first_dim,
-            (long long)dim);
+        kvg_diagnosis_say(d, KVG_FAULT_HEAD_DIM, "dims from %lld of %lld on are not stored",
+                          (long long)f->first_dim, (long long)dim);
     else if (f->unwritten == f->wrong && f->unowned == 0)
-        say(d, KVG_FAULT_NOT_WRITTEN, "%lld of %lld tokens are not stored", (long long)f->tokens,
-            (long long)p->total_kv);
+        kvg_diagnosis_say(d, KVG_FAULT_NOT_WRITTEN, "%lld of %lld tokens are not stored",
+                          (long long)f->tokens, (long long)p->total_kv);
     else if (f->other_tensor > f->wrong - f->wrong / 10)
-        say(d, KVG_FAULT_LAYOUT, "the K cache holds V and the V cache K");
+        kvg_diagnosis_say(d, KVG_FAULT_LAYOUT, "the K cache holds V and the V cache K");
     else if (f->unwritten + f->unowned > f->wrong / 20)
-        say(d, KVG_FAULT_LAYOUT,
-            "stored at another place: %lld codes in slots that no token owns, %lld places "
-            "left empty",
-            (long long)f->unowned, (long long)f->unwritten);
+        kvg_diagnosis_say(d, KVG_FAULT_LAYOUT,
+                          "stored at another place: %lld codes in slots that no token owns, %lld places "
+                          "left empty",
+                          (long long)f->unowned, (long long)f->unwritten);
     else
         return 0;
     return 1;
@@ -304,7 +293,7 @@ static int by_value(const struct tensors *t, const struct found *f, double most_
     if (t->format == KVG_REF_BF16) {
         if (f->rounded_to_fp8 < f->wrong)
             return 0;
-        say(d, KVG_FAULT_ENCODING, "a bf16 cache holds values rounded to e4m3");
+        kvg_diagnosis_say(d, KVG_FAULT_ENCODING, "a bf16 cache holds values rounded to e4m3");
         return 1;
     }
     for (int tensor = 0; tensor < 2; tensor++) {
@@ -319,7 +308,8 @@ static int by_value(const struct tensors *t, const struct found *f, double most_
         best = left[w] < left[best] ? w : best;
     if ((double)left[best] > most_left * (double)wrong)
         return 0;
-    say(d, ways[best].fault, "%s: that gives %lld of %lld codes looked at, %lld of which are wrong",
+    kvg_diagnosis_say(
+        d, ways[best].fault, "%s: that gives %lld of %lld codes looked at, %lld of which are wrong",
         ways[best].words, (long long)(looked_at - left[best]), (long long)looked_at, (long long)wrong);
     return 1;
 }
@@ -328,11 +318,12 @@ static void by_rest(const struct tensors *t, const struct found *f, struct kvg_d
 {
     const double ratio = f->ratio_count > 0.0 ? exp(f->ratio_sum / f->ratio_count) : NAN;
     if (t->format != KVG_REF_BF16 && fabs(log(ratio)) > 0.2 && f->ratio_count > 0.5 * (double)f->wrong)
-        say(d, KVG_FAULT_SCALE_MISAPPLIED, "quantised as if the scale were about %.3g times as large", ratio);
+        kvg_diagnosis_say(d, KVG_FAULT_SCALE_MISAPPLIED,
+                          "quantised as if the scale were about %.3g times as large", ratio);
     else if (f->in_whole_tokens > f->wrong / 2)
-        say(d, KVG_FAULT_LAYOUT, "the codes of whole tokens are those of others");
+        kvg_diagnosis_say(d, KVG_FAULT_LAYOUT, "the codes of whole tokens are those of others");
     else
-        say(d, KVG_FAULT_ENCODING, "other codes, at the right places");
+        kvg_diagnosis_say(d, KVG_FAULT_ENCODING, "other codes, at the right places");
 }
 
 void kvg_diagnose_store(const struct kvg_prepared *p, const void *k_cache, const void *v_cache,
@@ -348,16 +339,17 @@ void kvg_diagnose_store(const struct kvg_prepared *p, const void *k_cache, const
                               .bytes = kvg_dtype_bytes(p->problem.kv_dtype)};
     *d = (struct kvg_diagnosis){0};
     if (run == KVG_RUN_SECOND || run == KVG_RUN_REPEAT)
-        say(d, KVG_FAULT_RACE, "two stores of the same tokens leave other bits");
+        kvg_diagnosis_say(d, KVG_FAULT_RACE, "two stores of the same tokens leave other bits");
     else if (run == KVG_RUN_FAR)
-        say(d, KVG_FAULT_NARROW_OFFSET,
-            "right in low slots, wrong where slot times stride needs more than 32 bits");
+        kvg_diagnosis_say(d, KVG_FAULT_NARROW_OFFSET,
+                          "right in low slots, wrong where slot times stride needs more than 32 bits");
     else if (!count(&t, &f))
-        say(d, KVG_FAULT_UNKNOWN, "no code differs any more");
+        kvg_diagnosis_say(d, KVG_FAULT_UNKNOWN, "no code differs any more");
     else if (by_value(&t, &f, 0.0, d) || by_place(&t, &f, d) || by_value(&t, &f, 0.05, d))
         return;
     else if (run == KVG_RUN_RENEWED)
-        say(d, KVG_FAULT_STALE_STATE, "right before, wrong once other values lay in the same buffers");
+        kvg_diagnosis_say(d, KVG_FAULT_STALE_STATE,
+                          "right before, wrong once other values lay in the same buffers");
     else
         by_rest(&t, &f, d);
 }
@@ -385,12 +377,13 @@ void kvg_diagnose_quantize_q(const struct kvg_prepared *p, const uint8_t *q8, st
     for (int w = WAY_SCALE_1; w < WAYS; w++)
         best = left[w] < left[best] ? w : best;
     if (wrong == 0)
-        say(d, KVG_FAULT_UNKNOWN, "no code of Q differs any more");
+        kvg_diagnosis_say(d, KVG_FAULT_UNKNOWN, "no code of Q differs any more");
     else if (divided == wrong)
-        say(d, KVG_FAULT_ENCODING, "Q is divided by its scale instead of multiplied by the reciprocal");
+        kvg_diagnosis_say(d, KVG_FAULT_ENCODING,
+                          "Q is divided by its scale instead of multiplied by the reciprocal");
     else if (left[best] <= wrong / 20)
-        say(d, ways[best].fault, "Q is %s: that gives %lld of %lld wrong codes", ways[best].words,
-            (long long)(wrong - left[best]), (long long)wrong);
+        kvg_diagnosis_say(d, ways[best].fault, "Q is %s: that gives %lld of %lld wrong codes",
+                          ways[best].words, (long long)(wrong - left[best]), (long long)wrong);
     else
-        say(d, KVG_FAULT_ENCODING, "other codes of Q");
+        kvg_diagnosis_say(d, KVG_FAULT_ENCODING, "other codes of Q");
 }
