@@ -154,10 +154,12 @@ int kvg_device_clock(struct kvg_execution *x, struct kvg_clock *clock);
 /* Before a cold sample. Failures are kept in x->device_failed. */
 void kvg_device_flush(struct kvg_execution *x);
 void kvg_device_roofs(struct kvg_execution *x, int again);
-/* Since conditions_begin. busy: the share of that time in which calls ran; the energy of a call is told where
- * it is KVG_ENERGY_SHARE or more: else most of the energy went into flushes and pauses. */
-void kvg_conditions(struct kvg_execution *x, int64_t calls, double busy);
+/* Energy of one of `calls` calls that filled the share `busy` of the time in which `energy` J were drawn; NaN
+ * below KVG_ENERGY_SHARE, where much of it went into flushes and pauses. */
+double kvg_energy_of_call(double energy, int64_t calls, double busy);
 #define KVG_ENERGY_SHARE 0.8
+/* Tells of the conditions since conditions_begin; calls and busy as above. */
+void kvg_conditions(struct kvg_execution *x, int64_t calls, double busy);
 /* Bytes of the cache that a hot case may fit. */
 int64_t kvg_last_cache_bytes(const struct kvg_execution *x);
 

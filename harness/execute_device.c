@@ -323,6 +323,11 @@ void kvg_device_roofs(struct kvg_execution *x, int again)
         x->session->tainted = 1; /* the row stands: its calls had ended well before */
 }
 
+double kvg_energy_of_call(double energy, int64_t calls, double busy)
+{
+    return calls > 0 && busy >= KVG_ENERGY_SHARE ? energy / (double)calls : NAN;
+}
+
 void kvg_conditions(struct kvg_execution *x, int64_t calls, double busy)
 {
     struct kvg_device_conditions now;
@@ -331,7 +336,7 @@ void kvg_conditions(struct kvg_execution *x, int64_t calls, double busy)
     row->sm_clock = now.sm_clock;
     row->memory_clock = now.memory_clock;
     row->power = now.power;
-    row->energy_per_call = calls > 0 && busy >= KVG_ENERGY_SHARE ? now.energy / (double)calls : NAN;
+    row->energy_per_call = kvg_energy_of_call(now.energy, calls, busy);
     row->temperature = now.temperature;
     kvg_row_set_string(&row->throttle, now.throttle);
 }

@@ -705,12 +705,23 @@ static void timed(struct setting *s, const char *kernel, const char *rest, const
     assert_true(row.flop_roof == (strcmp(row.path, "fp8") == 0 ? 16e14 : 8e14));
     assert_true(row.sm_clock == 1.98e9 && row.memory_clock == 3.2e9 && row.power == 450);
     assert_true(row.temperature == 41 && strcmp(row.throttle, "none") == 0);
-    assert_true(row.energy_per_call > 0 && row.energy_per_call <= 12.0 / 3);
+    assert_true(isnan(row.energy_per_call) || (row.energy_per_call > 0 && row.energy_per_call <= 12.0 / 3));
     if (strcmp(row.phase, "store") != 0)
         assert_true(row.gather_roof == 3.5e12);
     else
         assert_true(isnan(row.gather_roof));
     kvg_row_free(&row);
+}
+
+static void energy_belongs_to_calls(void **state)
+{
+    (void)state;
+    assert_true(kvg_energy_of_call(12, 3, 1) == 4);
+    assert_true(kvg_energy_of_call(12, 3, KVG_ENERGY_SHARE) == 4);
+    assert_true(isnan(kvg_energy_of_call(12, 3, 0.79))); /* most of it may be the flushes' */
+    assert_true(isnan(kvg_energy_of_call(12, 3, NAN)));
+    assert_true(isnan(kvg_energy_of_call(12, 0, 1)));
+    assert_true(isnan(kvg_energy_of_call(NAN, 3, 1)));
 }
 
 static void timed_rows_are_complete(void **state)
@@ -985,6 +996,7 @@ int main(void)
         cmocka_unit_test(elements_are_counted),
         cmocka_unit_test(stores_pass),
         cmocka_unit_test(captured_input_is_mirrored),
+        cmocka_unit_test(energy_belongs_to_calls),
         cmocka_unit_test(timed_rows_are_complete),
         cmocka_unit_test(calls_are_recorded_and_replayed),
         cmocka_unit_test(a_time_below_the_floor_is_remarked),
