@@ -308,14 +308,6 @@ static int all_see(const struct run *run, const struct item *it, int64_t start)
     return first <= start && start + KVG_TILE <= end;
 }
 
-/* Whether the heads of a token are one run of memory, all of them the item's. */
-static int heads_together(const struct run *run, const struct kvg_pages *pages, const struct item *it)
-{
-    const int64_t dim = run->problem->head_dim;
-
-    return pages->stride_head == dim && pages->stride_slot == it->heads * dim;
-}
-
 /* The eight pieces of the next tile that one head prefetches. Heads that lie together share the tile in the
  * order of its addresses; else each takes its own rows, and this is called for the first alone. */
 static void whole_ahead(const struct tile_rows *now, const struct tile_rows *next, int64_t head,
@@ -338,7 +330,8 @@ static void attend_whole(const struct run *run, const struct item *it, const str
     const struct kvg_pages *pages = &run->args->k_cache;
     const int64_t bytes = kvg_dtype_bytes(run->problem->kv_dtype), head_bytes = pages->stride_head * bytes,
                   row_bytes = run->problem->head_dim * bytes, stride = pages->stride_slot * bytes;
-    const int together = heads_together(run, pages, it), more = k_next->row[0] && k_next->row[8];
+    const int together = pages->stride_head == run->problem->head_dim && stride == it->heads * row_bytes;
+    const int more = k_next->row[0] && k_next->row[8];
     struct kvg_whole w = {.stride = stride,
                           .ahead_stride = together ? row_bytes : stride,
                           .dim = run->problem->head_dim,
