@@ -338,6 +338,17 @@ static double standard_variance(const struct kvg_bound *b, const struct kvg_boun
     return (share * share + STANDARD_P_STEP * share / row->delta_mean) * e->sq_logit;
 }
 
+/* Weights that cross a rounding boundary; `moved` of the row sum goes along. Keys with equal logits cross it
+ * together: their part of the sum enters as it is, twice, since only the latest few logits are compared. */
+static double moved_weights(const struct kvg_bound_row *row, const struct kvg_bound_element *e,
+                            double quantile, double moved)
+{
+    const double o = fmax(fabs(e->emulated), fabs(e->exact));
+    const double same = row->flip_sum > 0.0 ? fmin(2.0 * row->flip_same / row->flip_sum, 1.0) : 0.0;
+    const double steps = fmin(e->flips, quantile * sqrt(e->sq_flips) + same * e->flips);
+    return (steps + moved * o) / fmax(1.0 - moved, DBL_MIN);
+}
+
 double kvg_bound_probable(const struct kvg_bound *b, const struct kvg_bound_row *row,
                           const struct kvg_bound_element *e, const struct kvg_bound_tail *tail,
                           struct kvg_bound_noise *noise)
@@ -356,8 +367,7 @@ double kvg_bound_probable(const struct kvg_bound *b, const struct kvg_bound_row 
     const double own = row->sum_noise * row->sum_noise * sum * sum + b->v_noise * b->v_noise * e->sq_pv;
     /* With rounded P in the row sum, its flips move that too, and everything is over what is left of it. */
     const double moved = b->rounded_row_sum ? fmin(row->flip_sum, 1.0) : 0.0;
-    const double flips =
-        (fmin(e->flips, tail->lambda * sqrt(e->sq_flips)) + moved * o) / fmax(1.0 - moved, DBL_MIN);
+    const double flips = moved_weights(row, e, tail->lambda, moved);
     /* Alike for all keys. */
     const double alike = row->a_common + b->v_noise + DIVISION_ROUNDINGS * KVG_U_F32;
     const double linear = (alike + tail->lambda * row->sum_noise) * o;
@@ -373,7 +383,7 @@ double kvg_bound_probable(const struct kvg_bound *b, const struct kvg_bound_row 
     noise->usual = sqrt(fmin(fp32_logits, random_logits) + standard + shared + own) +
                    (alike + row->sum_noise) * o + floor;
     if (!b->qk_narrow)
-        noise->usual += (fmin(e->flips, sqrt(e->sq_flips)) + moved * o) / fmax(1.0 - moved, DBL_MIN);
+        noise->usual += moved_weights(row, e, 1.0, moved);
 
     /* A narrow accumulator: chains are independent, (chain sum of p|v|)^2 <= keys * chain sum of p^2 v^2; and
      * its truncation is towards zero, which is a gain. */

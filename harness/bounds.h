@@ -28,7 +28,8 @@
  * repeats every rounding the kernel declares, and covers what no emulation can repeat: the order of FP32
  * sums, the last bits of the exponential, and the few P that lie so close to a rounding boundary that such a
  * last bit moves them across. The reference finds those (struct kvg_ref_drift); their steps enter as they
- * are, or by sum of squares where they are many. Terms that are independent from key to key enter by sum of
+ * are, or by sum of squares where they are many and their logits differ: equal keys have equal logits, and
+ * then P moves for all of them or for none. Terms that are independent from key to key enter by sum of
  * squares of their largest size (Hoeffding: at least as wide as the true distribution), times the quantile
  * `lambda` of the wanted false-alarm rate. What hits all keys alike, and the rounding of the output (bounded,
  * not Gaussian), enters linearly.
@@ -124,7 +125,7 @@ struct kvg_bound_row {
     /* from the reference */
     int64_t visible; /* keys */
     double lse;      /* exact */
-    double shrink, grow, eta_sum, delta_mean, flip_sum;
+    double shrink, grow, eta_sum, delta_mean, flip_sum, flip_same;
     /* derived by kvg_bound_row */
     double a_worst;   /* row-constant logit error, every rescaling counted */
     double a_common;  /* the same for one exponential: what the probable bound adds linearly */

@@ -48,7 +48,7 @@ struct terms {
 
 static int terms_alloc(struct terms *terms, int64_t rows, int64_t head_dim)
 {
-    enum { PER_ELEMENT = 10, PER_ROW = 5 };
+    enum { PER_ELEMENT = 10, PER_ROW = 6 };
     const size_t elements = (size_t)(rows * head_dim);
     memset(terms, 0, sizeof *terms);
     double *at = terms->block = calloc(PER_ELEMENT * elements + PER_ROW * (size_t)rows, sizeof *at);
@@ -58,8 +58,8 @@ static int terms_alloc(struct terms *terms, int64_t rows, int64_t head_dim)
         &terms->t.abs_pv,       &terms->t.logit_shift, &terms->t.p_rounding, &terms->t.sq_pv,
         &terms->t.sq_logit,     &terms->t.abs_aligned, &terms->t.sq_aligned, &terms->drift.flips,
         &terms->drift.sq_flips, &terms->drift.partial};
-    double **const row[PER_ROW] = {&terms->t.shrink, &terms->t.grow, &terms->t.eta_sum, &terms->t.delta_mean,
-                                   &terms->drift.flip_sum};
+    double **const row[PER_ROW] = {&terms->t.shrink,     &terms->t.grow,         &terms->t.eta_sum,
+                                   &terms->t.delta_mean, &terms->drift.flip_sum, &terms->drift.flip_same};
     for (int i = 0; i < PER_ELEMENT; i++, at += elements)
         *element[i] = at;
     for (int i = 0; i < PER_ROW; i++, at += rows)
@@ -100,6 +100,7 @@ static void bound_rows(struct kvg_expectation *e, const struct kvg_bound *bound,
                                     .shrink = terms->t.shrink[i],
                                     .grow = terms->t.grow[i],
                                     .flip_sum = terms->drift.flip_sum[i],
+                                    .flip_same = terms->drift.flip_same[i],
                                     .eta_sum = terms->t.eta_sum[i],
                                     .delta_mean = terms->t.delta_mean[i]};
         kvg_bound_row(bound, &row);

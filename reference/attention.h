@@ -123,7 +123,9 @@ struct kvg_ref_drift {
     double *sq_flips; /* sum f^2 v^2 */
     double
         *partial; /* largest |sum of p v so far| at the end of a tile; over splits the root of the squares */
-    double *flip_sum; /* [rows] sum f */
+    double *flip_sum;  /* [rows] sum f */
+    double *flip_same; /* [rows] the part of it from keys whose logit equals, to the bit, one of the four last
+                          different ones of keys with an f: they are moved together */
 };
 /* kvg_ref_attention_emulate, and the drift with it. */
 int kvg_ref_attention_drift(const struct kvg_ref_attention *a, const struct kvg_ref_emulation *how,

@@ -29,21 +29,26 @@ struct emulation {
     const struct kvg_ref_drift *drift;
 };
 
-/* Doubles of a record: with drift, three more sums per element and one per row. */
+/* Logits that are remembered of keys that could move. */
+enum { SEEN = 4 };
+
+/* Doubles of a record: with drift, three more sums per element, two per row, and what was seen. */
 static int64_t record_doubles(const struct emulation *e, int64_t dim)
 {
-    return e->drift ? PV + 4 * dim + 1 : PV + dim;
+    return e->drift ? PV + 4 * dim + 2 + SEEN : PV + dim;
 }
 
 /* Where the parts of a record begin that only drift has. */
 struct drift_sums {
-    double *flips, *squares, *partial, *flip_sum;
+    double *flips, *squares, *partial, *flip_sum, *flip_same;
+    double *seen; /* [SEEN] logits, the latest first */
 };
 
 static struct drift_sums drift_of(double *record, int64_t dim)
 {
     double *flips = record + PV + dim;
-    return (struct drift_sums){flips, flips + dim, flips + 2 * dim, flips + 3 * dim};
+    return (struct drift_sums){flips,           flips + dim,         flips + 2 * dim,
+                               flips + 3 * dim, flips + 3 * dim + 1, flips + 3 * dim + 2};
 }
 
 /* A new maximum shrinks what drifted so far, as it shrinks the sums. */
@@ -56,6 +61,19 @@ static void shrink_drift(double *record, double shrink, int64_t dim)
         sums.partial[d] *= shrink;
     }
     *sums.flip_sum *= shrink;
+    *sums.flip_same *= shrink;
+}
+
+/* Is this logit one of those seen last? Takes it in when not. */
+static int seen_before(double *seen, double logit)
+{
+    for (int i = 0; i < SEEN; i++)
+        if (seen[i] == logit)
+            return 1;
+    for (int i = SEEN - 1; i > 0; i--)
+        seen[i] = seen[i - 1];
+    seen[0] = logit;
+    return 0;
 }
 
 /* f of `count` unrounded weights, in place of their spread: how far rounding can move for theta either way.
@@ -98,6 +116,8 @@ static void drift_of_tile(const struct emulation *e, const struct kvg_rows *rows
                 kvg_load_v(rows, g, token, 1, s);
             const struct drift_sums sums = drift_of(record + r * stride, dim);
             *sums.flip_sum += f;
+            if (seen_before(sums.seen, s->logit[r * s->span + (token - first)]))
+                *sums.flip_same += f;
             for (int64_t d = 0; d < dim; d++) {
                 const double x = f * fabs((double)s->v[d]);
                 sums.flips[d] += x;
@@ -167,9 +187,13 @@ static void emulate_split(const struct kvg_rows *rows, const struct kvg_group *g
     int64_t last =
         split_first + rows->piece_tokens - 1 < g->last ? split_first + rows->piece_tokens - 1 : g->last;
     int64_t tile_low = (first - split_first) / e->tile, tile_high = (last - split_first) / e->tile;
-    for (int64_t r = 0; r < g->rows; r++)
+    for (int64_t r = 0; r < g->rows; r++) {
+        double *row = record + r * record_doubles(e, rows->dim);
         for (int64_t i = 0; i < record_doubles(e, rows->dim); i++)
-            record[r * record_doubles(e, rows->dim) + i] = i == MAX ? -INFINITY : 0;
+            row[i] = i == MAX ? -INFINITY : 0;
+        for (int64_t i = 0; i < SEEN && e->drift; i++)
+            drift_of(row, rows->dim).seen[i] = NAN;
+    }
     kvg_load_q(rows, g, s);
     for (int64_t n = 0; n <= tile_high - tile_low; n++) {
         int64_t tile = e->how->tile_last_first ? tile_high - n : tile_low + n;
@@ -195,8 +219,8 @@ static void merge_drift(const struct emulation *e, const struct kvg_rows *rows, 
                         int64_t pieces, int64_t stride, double max, double sum, double v_factor)
 {
     const int64_t dim = rows->a->head_dim;
-    for (int64_t d = 0; d <= dim; d++) { /* d = dim: the sum of the row */
-        double flips = 0, squares = 0, partial = 0;
+    for (int64_t d = 0; d <= dim; d++) { /* d = dim: the sums of the row */
+        double flips = 0, squares = 0, partial = 0, same = 0;
         for (int64_t p = 0; p < pieces; p++) {
             const struct drift_sums sums = drift_of(records + p * stride, rows->dim);
             const double *record = records + p * stride;
@@ -205,6 +229,7 @@ static void merge_drift(const struct emulation *e, const struct kvg_rows *rows, 
             const double weight = kvg_exp2(split_lse(e, record) - max) / (record[SUM] * sum);
             if (d == dim) {
                 flips += weight * *sums.flip_sum;
+                same += weight * *sums.flip_same;
                 continue;
             }
             flips += weight * sums.flips[d];
@@ -213,6 +238,7 @@ static void merge_drift(const struct emulation *e, const struct kvg_rows *rows, 
         }
         if (d == dim) {
             put(e->drift->flip_sum, n, flips);
+            put(e->drift->flip_same, n, same);
             continue;
         }
         put(e->drift->flips, n * dim + d, v_factor * flips);

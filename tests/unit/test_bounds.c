@@ -448,8 +448,8 @@ static void test_drift(void **state)
         const struct kvg_ref_drift_model model = {.logit_rel = 1e-4, .max_rel = 2e-4, .logit_abs = 3e-4};
         const struct kvg_ref_row row = {0, 0, 0};
         float out[D], lse;
-        double flips[D], sq_flips[D], partial[D], flip_sum;
-        const struct kvg_ref_drift drift = {flips, sq_flips, partial, &flip_sum};
+        double flips[D], sq_flips[D], partial[D], flip_sum, flip_same;
+        const struct kvg_ref_drift drift = {flips, sq_flips, partial, &flip_sum, &flip_same};
         assert_int_equal(kvg_ref_attention_drift(&a, &how, &model, &row, 1, out, &lse, &drift), 0);
 
         double want[4][D] = {{0}}, want_sum = 0.0, total = 0.0;
@@ -515,6 +515,7 @@ static void test_drift(void **state)
             assert_true(fabs(partial[i] - sqrt(want[3][i])) <= 1e-5 * partial[i]);
         }
         assert_true(fabs(flip_sum - want_sum) <= 1e-5 * want_sum);
+        assert_true(flip_same == 0.0); /* no two keys alike */
         /* The plain emulation is the same. */
         float plain[D], plain_lse;
         assert_int_equal(kvg_ref_attention_emulate(&a, &how, &row, 1, plain, &plain_lse), 0);
@@ -522,6 +523,55 @@ static void test_drift(void **state)
         assert_memory_equal(&plain_lse, &lse, sizeof lse);
     }
     assert_true(moved > 20 && moved < 2 * 20 * N / 4); /* some keys, not most */
+}
+
+/* Three keys over and over: whichever of them can move moves in all its places at once, and all of those but
+ * the first of each split are told to be the same. */
+static void test_drift_of_equal_keys(void **state)
+{
+    (void)state;
+    enum { N = 90, D = 8, SPLIT = 45 };
+    struct rng r = {22};
+    static float q[D], k[N * D], v[N * D];
+    const int32_t seq_lens[1] = {N}, cu_q_lens[2] = {0, 1};
+    const struct kvg_ref_emulation how = {
+        .p_format = KVG_REF_E4M3, .p_offset_log2 = 8, .tile = SPLIT, .split_tokens = SPLIT};
+    const struct kvg_ref_drift_model model = {.logit_rel = 1e-3, .max_rel = 2e-3, .logit_abs = 3e-3};
+    const struct kvg_ref_row row = {0, 0, 0};
+    int moved = 0;
+    for (int trial = 0; trial < 60; trial++) {
+        for (int i = 0; i < D; i++)
+            q[i] = (float)rng_normal(&r);
+        for (int i = 0; i < N * D; i++) {
+            k[i] = i < 3 * D ? (float)rng_normal(&r) : k[i - 3 * D];
+            v[i] = (float)rng_normal(&r);
+        }
+        struct kvg_ref_kv kv = {
+            .format = KVG_REF_F32, .stride_block = N * D, .stride_slot = D, .stride_head = D};
+        struct kvg_ref_attention a = {.batch = 1,
+                                      .q_heads = 1,
+                                      .kv_heads = 1,
+                                      .head_dim = D,
+                                      .q_format = KVG_REF_F32,
+                                      .q = q,
+                                      .q_stride_token = D,
+                                      .q_stride_head = D,
+                                      .k = kv,
+                                      .v = kv,
+                                      .seq_lens = seq_lens,
+                                      .cu_q_lens = cu_q_lens,
+                                      .softmax_scale = 0.5,
+                                      .threads = 1};
+        a.k.data = k;
+        a.v.data = v;
+        double flip_sum, flip_same;
+        const struct kvg_ref_drift drift = {.flip_sum = &flip_sum, .flip_same = &flip_same};
+        assert_int_equal(kvg_ref_attention_drift(&a, &how, &model, &row, 1, NULL, NULL, &drift), 0);
+        /* 15 places of each key in either split, of one weight. */
+        assert_true(fabs(flip_same - flip_sum * 14.0 / 15.0) <= 1e-9 * flip_sum);
+        moved += flip_sum > 0.0;
+    }
+    assert_true(moved > 3);
 }
 
 /* ---------------------------------------------------------------- tails */
@@ -708,6 +758,7 @@ int main(void)
         cmocka_unit_test(test_worst_case_against_an_adversary),
         cmocka_unit_test(test_worst_case_of_large_logits),
         cmocka_unit_test(test_drift),
+        cmocka_unit_test(test_drift_of_equal_keys),
         cmocka_unit_test(test_bennett),
         cmocka_unit_test(test_tail),
         cmocka_unit_test(test_gain_and_offset),
