@@ -4,6 +4,8 @@
  * single call does not show:
  *   repeats  many times the same: a race shows rarely, and then in few bits;
  *   no lse   `lse` may be NULL, and often that is a path of its own;
+ *   queued   on a device: behind work that keeps the stream busy, so that what does not wait for the stream
+ *            runs before its outputs and workspace are poisoned, and is poisoned after;
  *   far      the same pages, but 2^32 elements into the cache: page number times stride no longer fits 32
  * bits (nor do byte offsets, nor the significand of a float). The cache is sparse: address space, but no
  *            memory, lies before it.
@@ -156,6 +158,32 @@ static int run_without_lse(struct kvg_execution *x, struct kvg_attention_args ar
     return kvg_call_attention(x, &args) || compare_again(x, &args, e, KVG_RUN_NO_LSE, "without an lse");
 }
 
+enum { HOLDS = 20 }; /* some 400 us: far longer than it takes to queue the call */
+
+static int run_queued(struct kvg_execution *x, const struct kvg_attention_args *args,
+                      const struct kvg_expectation *e)
+{
+    struct kvg_row other;
+    if (!x->device)
+        return 0;
+    for (int i = 0; i < HOLDS; i++)
+        if (x->device->ops->start(x->device, 1))
+            return kvg_verdict_of_device(x, "keeping the stream busy", NULL);
+    if (kvg_call_attention(x, args))
+        return -1;
+    if (kvg_row_init(&other))
+        return kvg_verdict(x, KVG_OUT_OF_MEMORY, "no memory for a row");
+    int failed = kvg_compare_outputs(x, args, e, 1, &other);
+    if (!failed && other.status == KVG_INCORRECT) {
+        kvg_suspect(x, KVG_FAULT_RACE,
+                    "right when the stream is idle, wrong when the call is queued behind other "
+                    "work: part of it does not wait for the caller's stream");
+        failed = kvg_verdict(x, KVG_INCORRECT, "queued behind other work on its stream: %s", other.reason);
+    }
+    kvg_row_free(&other);
+    return failed;
+}
+
 /* A table whose pages lie that much further on, where the kernel sees it; NULL with the verdict. */
 static int32_t *far_table(struct kvg_execution *x, int64_t first_block)
 {
@@ -196,7 +224,8 @@ static int run_on(struct kvg_execution *x, struct kvg_attention_args args, const
 int kvg_attend_again(struct kvg_execution *x, const struct kvg_attention_args *args,
                      const struct kvg_expectation *e, int deterministic)
 {
-    return repeat(x, args, e, deterministic) || run_without_lse(x, *args, e) ? -1 : 0;
+    return repeat(x, args, e, deterministic) || run_queued(x, args, e) || run_without_lse(x, *args, e) ? -1
+                                                                                                       : 0;
 }
 
 int kvg_attend_far(struct kvg_execution *x, const struct kvg_attention_args *args,

@@ -5,7 +5,9 @@
  * Its addresses lie in a range that nobody may touch (PROT_NONE); the memory itself lies elsewhere, at the
  * same offsets. So a harness that reads or writes a device address by itself ends with SIGSEGV, and a kernel
  * that is handed a host pointer is found out by loopback_inside. Operations can be told to fail, as a
- * driver's would.
+ * driver's would. All is done at once, but for fills while the stream is held: they wait until something
+ * queued behind them is due, as on a busy stream, and a kernel that does not wait for the stream overtakes
+ * them.
  */
 #ifndef KVG_TESTS_LOOPBACK_DEVICE_H
 #define KVG_TESTS_LOOPBACK_DEVICE_H
@@ -21,7 +23,7 @@
 #include "../../harness/measure.h"
 #include "../../harness/prepare.h"
 
-enum { LOOPBACK_BLOCKS = 256 };
+enum { LOOPBACK_BLOCKS = 256, LOOPBACK_FILLS = 16 };
 #define LOOPBACK_SPACE (INT64_C(96) << 30) /* of addresses */
 #define LOOPBACK_PAGE 4096
 
@@ -36,6 +38,13 @@ struct loopback {
     int count;
     int64_t used, capacity;
     double started;
+    int held; /* fills wait */
+    struct loopback_fill {
+        void *to;
+        int byte;
+        int64_t bytes;
+    } waiting[LOOPBACK_FILLS];
+    int n_waiting;
     /* what was asked of it */
     int64_t flushes, holds, starts, replays, records, generated, roofs;
     int bad_gather; /* gather_roof got something that it should not */
@@ -84,9 +93,18 @@ static inline int loopback_fail(struct loopback *l, const char *text)
     return -1;
 }
 
+/* What waits on the stream is done. */
+static inline void loopback_drain(struct loopback *l)
+{
+    for (int i = 0; i < l->n_waiting; i++)
+        memset(l->waiting[i].to, l->waiting[i].byte, (size_t)l->waiting[i].bytes);
+    l->n_waiting = l->held = 0;
+}
+
 /* A device that is lost does nothing more. */
 static inline int loopback_dead(struct loopback *l)
 {
+    loopback_drain(l);
     return l->device.lost ? loopback_fail(l, "the loopback device was lost earlier") : 0;
 }
 
@@ -160,6 +178,10 @@ static inline int loopback_download(struct kvg_device *d, void *to, const void *
 static inline int loopback_fill(struct kvg_device *d, void *to, int byte, int64_t bytes)
 {
     struct loopback *l = loopback_of(d);
+    if (l->held && l->n_waiting < LOOPBACK_FILLS && !l->device.lost) {
+        l->waiting[l->n_waiting++] = (struct loopback_fill){loopback_inside(l, to), byte, bytes};
+        return 0;
+    }
     if (loopback_dead(l))
         return -1;
     memset(loopback_inside(l, to), byte, (size_t)bytes);
@@ -275,7 +297,10 @@ static inline int loopback_start(struct kvg_device *d, int hold)
     l->starts++;
     l->holds += hold != 0;
     l->started = kvg_now();
-    return loopback_dead(l);
+    if (loopback_dead(l))
+        return -1;
+    l->held = hold;
+    return 0;
 }
 
 static inline int loopback_stop(struct kvg_device *d, double *seconds)
