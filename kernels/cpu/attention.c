@@ -201,12 +201,29 @@ static void add_offset(const struct tile_rows *now, int64_t offset, const char *
     }
 }
 
-/* The rows of one head, `offset` bytes behind those of the first, and the same rows of the next tile to
- * prefetch. Where the micro-kernels add the offset themselves, nothing is copied but in tiles with invisible
- * keys. */
-static void describe_keys(const struct run *run, const struct tile_rows *now, const struct tile_rows *next,
-                          int64_t offset, const char *zero, struct head_rows *own, struct kvg_keys *keys)
+/* Where the heads of a token lie side by side in memory: the head's share of the next tile in the order of
+ * addresses. */
+static void share_ahead(const struct tile_rows *next, int64_t head, int64_t heads, int64_t row_bytes,
+                        const char *zero, const char **ahead)
 {
+    int64_t token = head * KVG_TILE / heads, part = head * KVG_TILE % heads;
+
+    for (int64_t j = 0; j < KVG_TILE; token++, part = 0) {
+        const char *row = next->row[token] ? next->row[token] : zero; /* behind zero: unused, but harmless */
+        for (; part < heads && j < KVG_TILE; part++) {
+            ahead[j++] = row + part * row_bytes;
+        }
+    }
+}
+
+/* The rows of one head, and what to prefetch: the same rows of the next tile for FP8, the head's share for
+ * bf16 (measured: 5 % and 10 % faster than the other way round). Where the micro-kernels add the head's
+ * offset themselves, nothing is copied but in tiles with invisible keys. */
+static void describe_keys(const struct run *run, const struct kvg_pages *pages, const struct tile_rows *now,
+                          const struct tile_rows *next, int64_t head, int64_t heads, const char *zero,
+                          struct head_rows *own, struct kvg_keys *keys)
+{
+    const int64_t bytes = kvg_dtype_bytes(run->problem->kv_dtype), offset = head * pages->stride_head * bytes;
     const int adds = run->ops->adds_offset;
 
     keys->row = own->row;
@@ -221,6 +238,8 @@ static void describe_keys(const struct run *run, const struct tile_rows *now, co
     if (adds && next->whole) {
         keys->ahead = next->row;
         keys->offset_ahead = offset;
+    } else if (bytes > 1 && pages->stride_head == run->problem->head_dim) {
+        share_ahead(next, head, heads, run->problem->head_dim * bytes, zero, own->ahead);
     } else {
         add_offset(next, offset, zero, (const void **)own->ahead);
     }
@@ -265,7 +284,7 @@ static void attend_heads(const struct run *run, const struct item *it, const str
                          const struct tile_rows *v_next)
 {
     const struct kvg_attention_args *a = run->args;
-    const int64_t left = it->end - start, bytes = kvg_dtype_bytes(run->problem->kv_dtype);
+    const int64_t left = it->end - start;
     struct kvg_keys k = {.count = left < KVG_TILE ? kvg_round_up(left, KVG_KEYS_STEP) : KVG_TILE,
                          .dim = run->problem->head_dim,
                          .dtype = run->problem->kv_dtype};
@@ -273,8 +292,8 @@ static void attend_heads(const struct run *run, const struct item *it, const str
     struct head_rows k_own, v_own;
 
     for (int64_t h = 0; h < it->heads; h++) {
-        describe_keys(run, k_now, k_next, h * a->k_cache.stride_head * bytes, t->zero, &k_own, &k);
-        describe_keys(run, v_now, v_next, h * a->v_cache.stride_head * bytes, t->zero, &v_own, &v);
+        describe_keys(run, &a->k_cache, k_now, k_next, h, it->heads, t->zero, &k_own, &k);
+        describe_keys(run, &a->v_cache, v_now, v_next, h, it->heads, t->zero, &v_own, &v);
         attend_tile(run, it, t, h, start, &how[h], &k, &v);
     }
 }
@@ -330,7 +349,8 @@ static void attend_whole(const struct run *run, const struct item *it, const str
     const struct kvg_pages *pages = &run->args->k_cache;
     const int64_t bytes = kvg_dtype_bytes(run->problem->kv_dtype), head_bytes = pages->stride_head * bytes,
                   row_bytes = run->problem->head_dim * bytes, stride = pages->stride_slot * bytes;
-    const int together = pages->stride_head == run->problem->head_dim && stride == it->heads * row_bytes;
+    const int together = !run->ops->own_rows_ahead && pages->stride_head == run->problem->head_dim &&
+                         stride == it->heads * row_bytes;
     const int more = k_next->row[0] && k_next->row[8];
     struct kvg_whole w = {.stride = stride,
                           .ahead_stride = together ? row_bytes : stride,

@@ -105,6 +105,8 @@ struct kvg_attention_ops {
     void (*whole_begin)(int64_t rows, int64_t dim, float *acc, int64_t acc_rows, int64_t acc_stride);
     void (*whole)(const struct kvg_whole *tile);
     void (*whole_end)(int64_t dim, float *acc, int64_t acc_rows, int64_t acc_stride);
+    int own_rows_ahead; /* 1: while a head is worked on, its own rows of the next tile are what to prefetch;
+                           0: in whole tiles the heads of a token share them in the order of addresses */
     /* x[0 .. count) := 2^x as softmax computes it, count a multiple of 16. For the test of exp2_rel_error. */
     void (*exp2)(float *x, int64_t count);
     /* Declared: additions in the longest chain of a logit; bound of the exponential; formats. */

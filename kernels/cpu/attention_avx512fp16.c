@@ -30,6 +30,7 @@ enum {
     KEYS = 8,        /* whose logits are summed together */
     SOON = 8,        /* keys from the second-level cache to the first before their turn */
     FLUSH_KEYS = 16, /* added in FP16 */
+    WHOLE_STEP = 7,  /* rows prefetched for every eight keys of a whole tile: see _whole.h */
     PAIRS = 2,       /* blocks of 64 dims whose sums are in registers */
     P_ROW =
         KVG_TILE * 4 + KVG_ALIGN, /* bytes: each P twice, then a float: what is to be multiplied to sums */
@@ -201,9 +202,29 @@ ALWAYS_INLINE __m512 upper_half(__m512i x)
     return _mm512_cvtxph_ps(_mm256_castsi256_ph(_mm512_extracti64x4_epi64(x, 1)));
 }
 
-/* Eight keys against four rows; meanwhile two lines a step are prefetched for keys j to j + 7, if any. */
+/* Row n of the 128 that come from memory. */
+ALWAYS_INLINE void prefetch_far(const struct kvg_whole *w, int64_t n)
+{
+    const char *at = w->ahead[n / 8] + w->ahead_offset + n % 8 * w->ahead_stride;
+
+    __builtin_prefetch(at, 0, 2);
+    __builtin_prefetch(at + KVG_LINE, 0, 2);
+}
+
+/* Row i of the eight keys of a group, from the second-level cache to the first. */
+ALWAYS_INLINE void prefetch_near(const struct kvg_whole *w, int64_t group, int64_t i)
+{
+    const char *at = w->group[group] + w->offset + i * w->stride;
+
+    __builtin_prefetch(at, 0, 3);
+    __builtin_prefetch(at + KVG_LINE, 0, 3);
+}
+
+/* Eight keys against four rows; meanwhile two lines a step are prefetched: for keys j to j + 7, or for the
+ * eight keys number j of a whole tile, or none. */
 ALWAYS_INLINE void logits_block(const _Float16 *q, const float *factor, const _Float16 *k, int64_t stride,
-                                const struct kvg_keys *keys, int64_t j, float *s)
+                                const struct kvg_keys *keys, const struct kvg_whole *whole, int64_t j,
+                                float *s)
 {
     __m512h even[KEYS], odd[KEYS];
     int64_t line = 0;
@@ -218,6 +239,13 @@ ALWAYS_INLINE void logits_block(const _Float16 *q, const float *factor, const _F
                 j++;
             }
             prefetch(keys, j, line);
+        }
+        if (whole) {
+            const int64_t i = d / (2 * CHUNK);
+            prefetch_near(whole, j + 1, i);
+            if (i < WHOLE_STEP) {
+                prefetch_far(whole, j * WHOLE_STEP + i);
+            }
         }
         const __m512h q0 = _mm512_load_ph(q + d * ROWS), q1 = _mm512_load_ph(q + (d + CHUNK) * ROWS);
         for (int t = 0; t < KEYS; t++) {
@@ -277,9 +305,9 @@ ALWAYS_INLINE void logits_as(enum kvg_dtype dtype, int64_t dim, const struct kvg
 
     for (int64_t j = 0; j < keys->count; j += KEYS) {
         decode_keys(dtype, dim, 0, keys, j, KEYS, k, &nan);
-        logits_block(q, factor, k, stride, keys, j, s + j);
+        logits_block(q, factor, k, stride, keys, NULL, j, s + j);
         for (int64_t r = ROWS; r < rows; r += ROWS) {
-            logits_block(q + r * stride, factor + r * KEYS, k, stride, NULL, 0, s + r * KVG_TILE + j);
+            logits_block(q + r * stride, factor + r * KEYS, k, stride, NULL, NULL, 0, s + r * KVG_TILE + j);
         }
     }
     if (any_nan(nan)) {
@@ -536,6 +564,8 @@ static void values(const struct kvg_keys *keys, const void *p, const float *fact
     }
 }
 
+#include "attention_avx512fp16_whole.h"
+
 static int64_t qk_chain(int64_t dim)
 {
     return padded(dim) / CHUNK / 2 + 3; /* products of a lane, its two chains, two levels of the tree */
@@ -544,6 +574,7 @@ static int64_t qk_chain(int64_t dim)
 const struct kvg_attention_ops kvg_attention_avx512fp16 = {
     .isa = KVG_ISA_AVX512FP16,
     .adds_offset = 1,
+    .own_rows_ahead = 1,
     .row_step = ROWS,
     .packed_q_bytes = packed_q_bytes,
     .scratch_bytes = scratch_bytes,
@@ -553,6 +584,10 @@ const struct kvg_attention_ops kvg_attention_avx512fp16 = {
     .logits = logits,
     .softmax = softmax,
     .values = values,
+    .whole_fits = whole_fits,
+    .whole_begin = whole_begin,
+    .whole = whole,
+    .whole_end = whole_end,
     .exp2 = exp2_all,
     .qk_chain = qk_chain,
     .exp2_rel_error = KVG_EXP2_REL_ERROR,

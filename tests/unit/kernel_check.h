@@ -428,10 +428,10 @@ static void run_kernel(const struct kvg_kernel *kernel, const struct shape *shap
 /* A NaN in a slot that a sequence owns must show: K poisons every row that sees it, V its own dim; other
  * heads and sequences stay clean. */
 static void check_owned_nan(const struct kvg_kernel *kernel, enum kvg_path path, enum kvg_dtype kv,
-                            int64_t group, int in_k)
+                            int64_t group, int64_t dim, int in_k)
 {
-    enum { DIM = 64, KEY = 37, AT = 19 };
-    const struct shape shape = {2 * group, 2, DIM, 16, 0, 0, KVG_NHD, 1, 1, 2, {70, 70}, {1, 1}};
+    enum { KEY = 37, AT = 19 };
+    const struct shape shape = {2 * group, 2, dim, 16, 0, 0, KVG_NHD, 1, 1, 2, {70, 70}, {1, 1}};
     struct setting s;
 
     describe(&s, &shape, path, kv);
@@ -443,8 +443,8 @@ static void check_owned_nan(const struct kvg_kernel *kernel, enum kvg_path path,
     assert_int_equal(kernel->attention(&s.args), KVG_OK);
     for (int64_t row = 0; row < 2; row++) {
         for (int64_t h = 0; h < 2 * group; h++) {
-            for (int64_t d = 0; d < DIM; d++) {
-                const float o = kvg_ref_load(KVG_REF_BF16, s.out, (row * 2 * group + h) * DIM + d);
+            for (int64_t d = 0; d < dim; d++) {
+                const float o = kvg_ref_load(KVG_REF_BF16, s.out, (row * 2 * group + h) * dim + d);
                 const int poisoned = row == 0 && h >= group && (in_k || d == AT);
                 if (isnan(o) != poisoned) {
                     fail_msg("%s: NaN in %c, row %d head %d dim %d is %g", kernel->name, "VK"[in_k], (int)row,

@@ -194,10 +194,10 @@ static void test_owned_nan_shows(void **state)
     for (int64_t group = 1; group <= 16; group += 5) {
         for (int in_k = 0; in_k < 2; in_k++) {
             for (size_t c = 0; c < 3; c++) {
-                check_owned_nan(&dequant, KVG_PATH_DEQUANT, caches[c], group, in_k);
+                check_owned_nan(&dequant, KVG_PATH_DEQUANT, caches[c], group, 64, in_k);
             }
             whole_calls = 0;
-            check_owned_nan(&fp8, KVG_PATH_FP8, KVG_E4M3, group, in_k);
+            check_owned_nan(&fp8, KVG_PATH_FP8, KVG_E4M3, group, 64, in_k);
             assert_true(whole_calls > 0);
         }
     }

@@ -107,10 +107,12 @@ static void test_owned_nan_shows(void **state)
     for (int64_t i = 0; (kernel = kvg_registry_get(i)) != NULL; i++) {
         for (size_t c = 0; c < sizeof caches / sizeof *caches; c++) {
             for (int64_t group = 1; group <= 8; group += group < 4 ? 3 : 4) { /* 1, 4, 8 */
-                check_owned_nan(kernel, KVG_PATH_DEQUANT, caches[c], group, 1);
-                check_owned_nan(kernel, KVG_PATH_DEQUANT, caches[c], group, 0);
-                check_owned_nan(kernel, KVG_PATH_FP8, caches[c], group, 1);
-                check_owned_nan(kernel, KVG_PATH_FP8, caches[c], group, 0);
+                for (int in_k = 0; in_k < 2; in_k++) { /* dim 128: a whole tile of its own on some kernels */
+                    check_owned_nan(kernel, KVG_PATH_DEQUANT, caches[c], group, 64, in_k);
+                    check_owned_nan(kernel, KVG_PATH_FP8, caches[c], group, 64, in_k);
+                    check_owned_nan(kernel, KVG_PATH_DEQUANT, caches[c], group, 128, in_k);
+                    check_owned_nan(kernel, KVG_PATH_FP8, caches[c], group, 128, in_k);
+                }
             }
         }
     }
