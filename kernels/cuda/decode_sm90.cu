@@ -4,7 +4,7 @@
  */
 #include "cuda.h"
 #include "decode_sm90.h"
-#include "decode_sm90_kernel.cuh"
+#include "decode_sm90_lean.cuh"
 #include "decode_sm90_launch.h"
 
 #include <cudaTypedefs.h>
@@ -227,51 +227,87 @@ static int fill(const struct kvg_attention_args *a, const struct kvg_sm90_plan *
     return 0;
 }
 
-static cudaError_t launch_merge(const struct kvg_sm90_params *x, const struct kvg_problem *p, int lanes,
-                                int offset, cudaStream_t stream)
+/* The large kernel. */
+static cudaError_t launch_large(const struct kvg_sm90_params *x, const struct kvg_problem *p,
+                                const struct kvg_sm90_plan *plan, int probe, cudaStream_t stream)
 {
+    if (p->path == KVG_PATH_FP8)
+        return kvg_sm90_launch_fp8(x, plan->segments, probe, plan->blocks, plan->smem_bytes, stream);
+    if (p->kv_dtype == KVG_BF16)
+        return kvg_sm90_launch_bf16(x, plan->segments, probe, plan->blocks, plan->smem_bytes, stream);
+    if (p->kv_dtype == KVG_E4M3)
+        return kvg_sm90_launch_e4m3(x, plan->segments, probe, plan->blocks, plan->smem_bytes, stream);
+    return kvg_sm90_launch_e5m2(x, plan->segments, probe, plan->blocks, plan->smem_bytes, stream);
+}
+
+/* The kernel for short work. */
+static cudaError_t launch_lean(const struct kvg_sm90_params *x, const struct kvg_problem *p,
+                               const struct kvg_sm90_plan *plan, cudaStream_t stream)
+{
+    struct kvg_sm90_lean_params q;
+    memset(&q, 0, sizeof q);
+    q.all = *x;
+    q.start = kvg_sm90_lean_start(p, plan);
+    q.start.block_table = x->block_table;
+    q.start.block_table_stride = x->block_table_stride;
+    q.start.seq_lens = x->seq_lens;
+    q.start.cu_q_lens = x->cu_q_lens;
+    if (p->path == KVG_PATH_FP8)
+        return kvg_sm90_lean_fp8(&q, plan->segments, plan->smem_bytes, stream);
+    if (p->kv_dtype == KVG_BF16)
+        return kvg_sm90_lean_bf16(&q, plan->segments, plan->smem_bytes, stream);
+    if (p->kv_dtype == KVG_E4M3)
+        return kvg_sm90_lean_e4m3(&q, plan->segments, plan->smem_bytes, stream);
+    return kvg_sm90_lean_e5m2(&q, plan->segments, plan->smem_bytes, stream);
+}
+
+/* The merge starts while the decode kernel still works and waits at its door. */
+static cudaError_t launch_merge(const struct kvg_sm90_params *x, const struct kvg_problem *p,
+                                const struct kvg_sm90_plan *plan, cudaStream_t stream)
+{
+    const int offset = p->path == KVG_PATH_FP8 ? 8 : p->kv_dtype == KVG_BF16 ? 0 : 14;
     const int64_t tasks = p->batch * p->max_q_len * p->q_heads * (p->head_dim / KVG_MERGE_DIMS);
-    const int64_t blocks = (tasks * lanes + KVG_MERGE_THREADS - 1) / KVG_MERGE_THREADS;
+    const int per = (int)(plan->chunks_per_round / p->batch);
+    const int threads = plan->lean ? (int)KVG_LEAN_MERGE_THREADS : (int)KVG_MERGE_THREADS;
+    const int64_t lanes = plan->lean ? 32 : plan->merge_lanes;
     cudaLaunchConfig_t config = {};
     cudaLaunchAttribute attribute = {};
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;
-    config.gridDim = dim3((unsigned)blocks);
-    config.blockDim = dim3(KVG_MERGE_THREADS);
+    config.gridDim = dim3((unsigned)((tasks * lanes + threads - 1) / threads));
+    config.blockDim = dim3((unsigned)threads);
     config.stream = stream;
     config.attrs = &attribute;
     config.numAttrs = 1;
-    return cudaLaunchKernelEx(&config, kvg_merge_segments, *x, offset, lanes);
+    if (!plan->lean)
+        return cudaLaunchKernelEx(&config, kvg_merge_segments, *x, offset, plan->merge_lanes);
+    return cudaLaunchKernelEx(&config, per > 16 ? kvg_merge_lean<9> : kvg_merge_lean<4>, *x, offset, per);
 }
 
 extern "C" int kvg_sm90_attention(const struct kvg_attention_args *a, const struct kvg_sm90_tuning *tuning,
                                   int probe)
 {
     const struct kvg_problem *p = a->problem;
+    struct kvg_sm90_tuning wanted = {};
     struct kvg_sm90_plan plan;
     struct kvg_sm90_params x;
     char why[160];
     cudaStream_t stream = (cudaStream_t)a->stream;
-    if (kvg_sm90_plan_here(p, tuning, &plan, why, sizeof why))
+    if (tuning)
+        wanted = *tuning;
+    if (probe)
+        wanted.lean = 2; /* the lean kernel has no form without arithmetic */
+    if (kvg_sm90_plan_here(p, &wanted, &plan, why, sizeof why))
         return KVG_EUNSUPPORTED;
     if (plan.workspace_bytes > a->workspace_bytes || (p->path == KVG_PATH_FP8 && !a->scales.q))
         return KVG_EINVAL;
     memset(&x, 0, sizeof x);
-    int rc = fill(a, &plan, tuning ? tuning->promotion : 0, &x);
+    int rc = fill(a, &plan, wanted.promotion, &x);
     if (rc)
         return rc;
-    const int fp8 = p->path == KVG_PATH_FP8;
-    cudaError_t e;
-    if (fp8)
-        e = kvg_sm90_launch_fp8(&x, plan.segments, probe, plan.blocks, plan.smem_bytes, stream);
-    else if (p->kv_dtype == KVG_BF16)
-        e = kvg_sm90_launch_bf16(&x, plan.segments, probe, plan.blocks, plan.smem_bytes, stream);
-    else if (p->kv_dtype == KVG_E4M3)
-        e = kvg_sm90_launch_e4m3(&x, plan.segments, probe, plan.blocks, plan.smem_bytes, stream);
-    else
-        e = kvg_sm90_launch_e5m2(&x, plan.segments, probe, plan.blocks, plan.smem_bytes, stream);
+    cudaError_t e = plan.lean ? launch_lean(&x, p, &plan, stream) : launch_large(&x, p, &plan, probe, stream);
     if (e == cudaSuccess && !plan.direct && !probe)
-        e = launch_merge(&x, p, plan.merge_lanes, fp8 ? 8 : p->kv_dtype == KVG_BF16 ? 0 : 14, stream);
+        e = launch_merge(&x, p, &plan, stream);
     return e == cudaSuccess ? KVG_OK : KVG_EDEVICE;
 }
 

@@ -51,12 +51,27 @@
  *     32k end within 7 % of each other; it was 40 %). Got 96.9, 91.9 to 92.7, 87.2 to 88.1, 16.6 to
  *     16.9 us. B64 x 128k 99.0. The dequant path: B64 x 32k e4m3 96.7, e5m2 97.0, bf16 98.4; B8 x 32k
  *     e4m3 92.3.
+ *   - v7: in a single round every warp reads for itself (decode_sm90_lean.cuh), with a merge whose loads all
+ *     go out at once; two tiles ahead; the merge launched and Q prefetched before the first page is asked
+ *     for. Predicted 14 us for B1 x 8k. The large kernel and this one in the same run: B1 x 8k 16.6 and
+ *     14.2 us, B2 x 8k 20.1 and 17.0 us, B1 x 128k 86.8 and 88.9, B8 x 8k 81.5 and 84.8, B8 x 32k 91.7
+ *     and 91.8; dequant bf16 B1 x 128k 89.8 and 94.0, B8 x 32k 94.2 and 96.0; e4m3, e5m2 as fp8. Three
+ *     tiles ahead cost up to 1.5 %, no prefetch up to 1, a late launch of the merge 1.5 at several
+ *     sequences. With the large kernel's merge it gains at 8k alone. Tried with it and taken out: a dry
+ *     pass over what comes after the loop (0.9 us more: it is in the way of the warp's own requests; in the
+ *     merge alone: nothing), two heads a block (0.8 us more), misses of 256 bytes into the L2 (0.1 us
+ *     more, B8 x 32k 2 % slower).
+ *   - In the large kernel, nothing gained: for a single round's work a second round of 8 or 15 %, handed out
+ *     by the counter (4 to 18 % slower); for B64 x 32k 4 or 5 stages, 2, 4 or 5 rounds, shares of 60 to 90 %,
+ * 8 heads, splits of 256 (from 2 % slower to 0.3 % faster), misses of 256 bytes (5 % slower).
  *
- * What is left. B1 x 8k, by clocks read in the kernel, from a block's start: block table there at 3.2 us
- * (cold code, cold table), first page at 5.0, last page done at 8.1 to 9.0, splits added at 9.1 to 9.9, the
- * merge sees them at 10.7 and ends at 12.4; 3.4 us between events around an empty kernel come on top. B1 x
- * 128k: ncu gives the decode kernel 66.9 of 71.8 us, at 84 % of the DRAM peak. bf16: a 256-byte row takes two
- * boxes; reading alone reaches 99.6 %.
+ * What is left. B1 x 8k, by clocks read in the kernel, from the first block's start: page table there and
+ * barriers set up at 1.0 us, pages asked for at 1.7, Q and the first K there at 5.2 to 5.7 (code and scales
+ * come from memory as well), the warp's two tiles done at 8.1, splits added and left at 8.5 to 9.3, the merge
+ * sees them at 10.5 and ends at 12; 3.4 us between events around an empty kernel come on top, 4.1 around two.
+ * B1 x 128k: the blocks' last pages come between 55 and 75 us, half of them by 66: multiprocessors read at
+ * unequal speed, and an even share of the list waits for the slowest. bf16: a 256-byte row takes two boxes;
+ * reading alone reaches 99.6 %.
  */
 #ifndef KVG_CUDA_DECODE_SM90_CUH
 #define KVG_CUDA_DECODE_SM90_CUH
@@ -201,6 +216,13 @@ KVG_DEV void kvg_reader(const kvg_sm90_params &p, kvg_sm90_shared &sh, uint32_t 
 
 /* ------------------------------------------------------------------ the arithmetic warps */
 
+/* Words of keys at or beyond the end, and of slots never brought in, must not meet a zero weight: 0 * NaN. */
+KVG_DEV uint4 kvg_keep(uint4 v, bool keep)
+{
+    v.x = keep ? v.x : 0, v.y = keep ? v.y : 0, v.z = keep ? v.z : 0, v.w = keep ? v.w : 0;
+    return v;
+}
+
 template <int KV, int FP8, int NSEG, int SUB> struct kvg_sm90_warp {
     using T = kvg_sm90_traits<KV, FP8>;
     static constexpr int tile = 16 * SUB;
@@ -270,7 +292,63 @@ template <int KV, int FP8, int NSEG, int SUB> struct kvg_sm90_warp {
         }
     }
 
+    /* K Q^T of a tile at `base`. group_at: where its groups of 8 keys lie. */
+    KVG_MEMBER void keys(float (&s)[SUB][4], uint32_t base, uint32_t seg_bytes,
+                         const uint32_t (&group_at)[2 * SUB], uint32_t col)
+    {
+#pragma unroll
+        for (int seg = 0; seg < NSEG; seg++)
+#pragma unroll
+            for (int i = 0; i < SUB; i++)
+                qk(s[i], base + seg * seg_bytes + group_at[2 * i],
+                   base + seg * seg_bytes + group_at[2 * i + 1], col, seg);
+    }
+
+    /* V^T P^T of a tile, from zero, added to o. key: the key of row 2t of tile 0. */
+    KVG_MEMBER void values(const kvg_sm90_segment &x, const uint32_t (&pf)[SUB][2], uint32_t base,
+                           uint32_t seg_bytes, const uint32_t (&group_at)[2 * SUB], uint32_t even,
+                           uint32_t odd, int key0, int limit, bool masked)
+    {
+#pragma unroll
+        for (int seg = 0; seg < NSEG; seg++) {
+            uint4 v[SUB][4];
+#pragma unroll
+            for (int i = 0; i < SUB; i++) {
+                const uint32_t lo = base + seg * seg_bytes + group_at[2 * i];
+                const uint32_t hi = base + seg * seg_bytes + group_at[2 * i + 1];
+                v[i][0] = kvg_lds128(lo + even), v[i][1] = kvg_lds128(lo + odd);
+                v[i][2] = kvg_lds128(hi + even), v[i][3] = kvg_lds128(hi + odd);
+            }
+            if (masked) {
+#pragma unroll
+                for (int i = 0; i < SUB; i++)
+#pragma unroll
+                    for (int r = 0; r < 4; r++) {
+                        const int key = key0 + 16 * i + 8 * (r / 2) + (r & 1);
+                        v[i][r] = kvg_keep(v[i][r], key < limit && key >= x.first);
+                    }
+            }
+            constexpr int per_word = T::bf16 ? 1 : 2;
+#define KVG_PV_WORD(N, F)                                                                                    \
+    {                                                                                                        \
+        float acc[per_word][4];                                                                              \
+        pv_word<true>(acc, v[0][0].F, v[0][1].F, v[0][2].F, v[0][3].F, pf[0]);                               \
+        if (SUB > 1)                                                                                         \
+            pv_word<false>(acc, v[SUB - 1][0].F, v[SUB - 1][1].F, v[SUB - 1][2].F, v[SUB - 1][3].F,          \
+                           pf[SUB - 1]);                                                                     \
+        _Pragma("unroll") for (int a = 0; a < per_word; a++) _Pragma("unroll") for (int c = 0; c < 4; c++)   \
+            o[seg][per_word * N + a][c] += acc[a][c];                                                        \
+    }
+            KVG_PV_WORD(0, x)
+            KVG_PV_WORD(1, y)
+            KVG_PV_WORD(2, z)
+            KVG_PV_WORD(3, w)
+#undef KVG_PV_WORD
+        }
+    }
+
     /* Logits to weights. key0: the key of row g of tile 0. */
+    template <bool CAP>
     KVG_MEMBER void softmax(const kvg_sm90_params &p, const kvg_sm90_segment &x, float (&s)[SUB][4],
                             uint32_t (&pf)[SUB][2], int key0, int limit, bool masked, bool fresh)
     {
@@ -279,7 +357,7 @@ template <int KV, int FP8, int NSEG, int SUB> struct kvg_sm90_warp {
 #pragma unroll
             for (int c = 0; c < 4; c++)
                 s[i][c] *= scale[c & 1];
-        if (p.soft_cap > 0.f) {
+        if (CAP && p.soft_cap > 0.f) {
             const float cap = p.soft_cap * 1.44269504088896341f;
 #pragma unroll
             for (int i = 0; i < SUB; i++)

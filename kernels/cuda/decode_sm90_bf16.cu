@@ -3,7 +3,7 @@
  * bf16 cache: 4 segments of 128 bytes reach head_dim 256.
  * One dtype a file, so that a change compiles in seconds.
  */
-#include "decode_sm90_kernel.cuh"
+#include "decode_sm90_lean.cuh"
 #include "decode_sm90_launch.h"
 
 cudaError_t kvg_sm90_launch_bf16(const struct kvg_sm90_params *p, int segments, int probe, int64_t blocks,
@@ -22,6 +22,19 @@ cudaError_t kvg_sm90_launch_bf16(const struct kvg_sm90_params *p, int segments, 
     case 4:
         return probe ? kvg_sm90_launch_one<KVG_BF16, 0, 4, 1>(*p, blocks, smem, stream)
                      : kvg_sm90_launch_one<KVG_BF16, 0, 4, 0>(*p, blocks, smem, stream);
+    default:
+        return cudaErrorInvalidValue;
+    }
+}
+
+cudaError_t kvg_sm90_lean_bf16(const struct kvg_sm90_lean_params *p, int segments, int64_t smem,
+                               cudaStream_t stream)
+{
+    switch (segments) {
+    case 1:
+        return kvg_sm90_launch_lean<KVG_BF16, 0, 1>(*p, smem, stream);
+    case 2:
+        return kvg_sm90_launch_lean<KVG_BF16, 0, 2>(*p, smem, stream);
     default:
         return cudaErrorInvalidValue;
     }

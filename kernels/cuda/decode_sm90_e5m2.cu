@@ -3,7 +3,7 @@
  * e5m2 cache, bf16 Q, products in f16 (an e5m2 code is the upper byte of its f16).
  * One dtype a file, so that a change compiles in seconds.
  */
-#include "decode_sm90_kernel.cuh"
+#include "decode_sm90_lean.cuh"
 #include "decode_sm90_launch.h"
 
 cudaError_t kvg_sm90_launch_e5m2(const struct kvg_sm90_params *p, int segments, int probe, int64_t blocks,
@@ -16,6 +16,19 @@ cudaError_t kvg_sm90_launch_e5m2(const struct kvg_sm90_params *p, int segments, 
     case 2:
         return probe ? kvg_sm90_launch_one<KVG_E5M2, 0, 2, 1>(*p, blocks, smem, stream)
                      : kvg_sm90_launch_one<KVG_E5M2, 0, 2, 0>(*p, blocks, smem, stream);
+    default:
+        return cudaErrorInvalidValue;
+    }
+}
+
+cudaError_t kvg_sm90_lean_e5m2(const struct kvg_sm90_lean_params *p, int segments, int64_t smem,
+                               cudaStream_t stream)
+{
+    switch (segments) {
+    case 1:
+        return kvg_sm90_launch_lean<KVG_E5M2, 0, 1>(*p, smem, stream);
+    case 2:
+        return kvg_sm90_launch_lean<KVG_E5M2, 0, 2>(*p, smem, stream);
     default:
         return cudaErrorInvalidValue;
     }

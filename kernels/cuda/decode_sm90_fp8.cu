@@ -3,7 +3,7 @@
  * fp8 path: Q, K, V and P in e4m3.
  * One dtype a file, so that a change compiles in seconds.
  */
-#include "decode_sm90_kernel.cuh"
+#include "decode_sm90_lean.cuh"
 #include "decode_sm90_launch.h"
 
 cudaError_t kvg_sm90_launch_fp8(const struct kvg_sm90_params *p, int segments, int probe, int64_t blocks,
@@ -16,6 +16,19 @@ cudaError_t kvg_sm90_launch_fp8(const struct kvg_sm90_params *p, int segments, i
     case 2:
         return probe ? kvg_sm90_launch_one<KVG_E4M3, 1, 2, 1>(*p, blocks, smem, stream)
                      : kvg_sm90_launch_one<KVG_E4M3, 1, 2, 0>(*p, blocks, smem, stream);
+    default:
+        return cudaErrorInvalidValue;
+    }
+}
+
+cudaError_t kvg_sm90_lean_fp8(const struct kvg_sm90_lean_params *p, int segments, int64_t smem,
+                              cudaStream_t stream)
+{
+    switch (segments) {
+    case 1:
+        return kvg_sm90_launch_lean<KVG_E4M3, 1, 1>(*p, smem, stream);
+    case 2:
+        return kvg_sm90_launch_lean<KVG_E4M3, 1, 2>(*p, smem, stream);
     default:
         return cudaErrorInvalidValue;
     }

@@ -160,13 +160,6 @@ KVG_DEV void kvg_finish_splits(const kvg_sm90_params &p, const kvg_sm90_segment 
     }
 }
 
-/* Words of keys at or beyond the end, and of slots never brought in, must not meet a zero weight: 0 * NaN. */
-KVG_DEV uint4 kvg_keep(uint4 v, bool keep)
-{
-    v.x = keep ? v.x : 0, v.y = keep ? v.y : 0, v.z = keep ? v.z : 0, v.w = keep ? v.w : 0;
-    return v;
-}
-
 template <int KV, int FP8, int NSEG, int SUB, int PROBE>
 KVG_DEV void kvg_arithmetic_warp(const kvg_sm90_params &p, kvg_sm90_shared &sh, uint32_t stages,
                                  const int32_t *prefix, float *scratch)
@@ -232,63 +225,21 @@ KVG_DEV void kvg_arithmetic_warp(const kvg_sm90_params &p, kvg_sm90_shared &sh, 
                     kvg_bar_wait(kvg_smem(&sh.full[ring.stage]), ring.phase);
                     const uint32_t base = stages + ring.stage * p.stage_bytes;
                     float s[SUB][4] = {};
-                    if (work && !PROBE) {
-#pragma unroll
-                        for (int seg = 0; seg < NSEG; seg++)
-#pragma unroll
-                            for (int i = 0; i < SUB; i++)
-                                w.qk(s[i], base + seg * seg_bytes + group_at[2 * i],
-                                     base + seg * seg_bytes + group_at[2 * i + 1], k_col, seg);
-                    }
+                    if (work && !PROBE)
+                        w.keys(s, base, seg_bytes, group_at, k_col);
                     __syncwarp();
                     if (lane == 0)
                         kvg_bar_arrive(kvg_smem(&sh.empty[ring.stage]));
                     ring.next(p.stages);
                     if (work && !PROBE) {
-                        w.softmax(p, x, s, pf, key0 + g, limit, masked, fresh);
+                        w.template softmax<true>(p, x, s, pf, key0 + g, limit, masked, fresh);
                         fresh = false;
                     }
                 }
                 kvg_bar_wait(kvg_smem(&sh.full[ring.stage]), ring.phase);
-                if (work && !PROBE) {
-                    const uint32_t base = stages + ring.stage * p.stage_bytes;
-#pragma unroll
-                    for (int seg = 0; seg < NSEG; seg++) {
-                        uint4 v[SUB][4];
-#pragma unroll
-                        for (int i = 0; i < SUB; i++) {
-                            const uint32_t lo = base + seg * seg_bytes + group_at[2 * i];
-                            const uint32_t hi = base + seg * seg_bytes + group_at[2 * i + 1];
-                            v[i][0] = kvg_lds128(lo + v_even), v[i][1] = kvg_lds128(lo + v_odd);
-                            v[i][2] = kvg_lds128(hi + v_even), v[i][3] = kvg_lds128(hi + v_odd);
-                        }
-                        if (masked) {
-#pragma unroll
-                            for (int i = 0; i < SUB; i++)
-#pragma unroll
-                                for (int r = 0; r < 4; r++) {
-                                    const int key = key0 + 16 * i + 8 * (r / 2) + 2 * t + (r & 1);
-                                    v[i][r] = kvg_keep(v[i][r], key < limit && key >= x.first);
-                                }
-                        }
-                        constexpr int per_word = W::T::bf16 ? 1 : 2;
-#define KVG_PV_WORD(N, F)                                                                                    \
-    {                                                                                                        \
-        float acc[per_word][4];                                                                              \
-        w.template pv_word<true>(acc, v[0][0].F, v[0][1].F, v[0][2].F, v[0][3].F, pf[0]);                    \
-        if (SUB > 1)                                                                                         \
-            w.template pv_word<false>(acc, v[SUB - 1][0].F, v[SUB - 1][1].F, v[SUB - 1][2].F,                \
-                                      v[SUB - 1][3].F, pf[SUB - 1]);                                         \
-        _Pragma("unroll") for (int a = 0; a < per_word; a++) _Pragma("unroll") for (int c = 0; c < 4; c++)   \
-            w.o[seg][per_word * N + a][c] += acc[a][c];                                                      \
-    }
-                        KVG_PV_WORD(0, x)
-                        KVG_PV_WORD(1, y)
-                        KVG_PV_WORD(2, z)
-                        KVG_PV_WORD(3, w)
-#undef KVG_PV_WORD
-                    }
-                }
+                if (work && !PROBE)
+                    w.values(x, pf, stages + ring.stage * p.stage_bytes, seg_bytes, group_at, v_even, v_odd,
+                             key0 + 2 * t, limit, masked);
                 __syncwarp();
                 if (lane == 0)
                     kvg_bar_arrive(kvg_smem(&sh.empty[ring.stage]));

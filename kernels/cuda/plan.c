@@ -148,6 +148,31 @@ static void cut_rounds(struct kvg_sm90_plan *plan, int64_t tokens_per_block, int
     plan->rounds = r + 1;
 }
 
+/* The lean kernel takes one wave of blocks, each with one head and one chunk that lies in one sequence, and
+ * neither a window nor a soft cap. Sequences of unequal lengths come in only if one slab covers each. */
+static int lean_fits(const struct kvg_problem *p, const struct kvg_sm90_plan *plan, int64_t items,
+                     int multiprocessors)
+{
+    return plan->heads == 1 && plan->row_blocks == 1 && plan->rounds == 1 && plan->rectangular &&
+           !p->window && !(p->soft_cap > 0) && plan->segments <= 2 && items <= multiprocessors &&
+           plan->chunks_per_round % p->batch == 0;
+}
+
+/* Shared memory beside the stages: barriers, prefix sums, and what the splits leave to be added up. */
+static int64_t fixed_bytes(const struct kvg_problem *p, const struct kvg_sm90_plan *plan)
+{
+    int64_t bytes = SLACK + 2 * MAX_STAGES * 8 + UNIT_RING * 24, dims = p->head_dim;
+    if (plan->lean) {
+        bytes = SLACK + KVG_SM90_WARPS * KVG_SM90_LEAN_STAGES * 2 * 8;
+        dims = plan->segments * KVG_SM90_SEGMENT / element_bytes(p->kv_dtype);
+    }
+    if (!plan->rectangular)
+        bytes += 8 * (p->batch + 1);
+    if (plan->splits_per_block > 1)
+        bytes += (int64_t)KVG_SM90_WARPS * plan->columns * (dims + 2) * 4;
+    return bytes;
+}
+
 int kvg_sm90_make_plan(const struct kvg_problem *p, const struct kvg_sm90_tuning *tuning, int multiprocessors,
                        int64_t smem_limit, struct kvg_sm90_plan *plan, char *why, size_t size)
 {
@@ -216,18 +241,26 @@ int kvg_sm90_make_plan(const struct kvg_problem *p, const struct kvg_sm90_tuning
     plan->blocks = min64(items, multiprocessors);
     plan->dynamic = tuning && tuning->dynamic ? tuning->dynamic == 1 : items > plan->blocks;
 
+    plan->lean = !(tuning && tuning->lean == 2) && lean_fits(p, plan, items, multiprocessors);
+    if (plan->lean) {
+        plan->dynamic = 0;
+        plan->direct |= plan->chunks_per_round == p->batch;
+    }
     plan->stage_bytes =
         (int64_t)plan->tile * plan->splits_per_block * plan->heads * plan->segments * KVG_SM90_SEGMENT;
-    int64_t fixed = SLACK + 2 * MAX_STAGES * 8 + UNIT_RING * 24;
-    if (!plan->rectangular)
-        fixed += 8 * (p->batch + 1);
-    if (plan->splits_per_block > 1)
-        fixed += (int64_t)KVG_SM90_WARPS * plan->columns * (p->head_dim + 2) * 4;
+    if (plan->lean)
+        plan->stage_bytes *= 2; /* K and V of a tile are one stage */
+    const int64_t fixed = fixed_bytes(p, plan);
     int64_t stages = (smem_limit - fixed) / plan->stage_bytes;
     if (stages > MAX_STAGES)
         stages = MAX_STAGES;
     /* One long chunk a block: fewer bytes in flight share the memory more evenly between the blocks. */
-    const int64_t calm = tuning && tuning->stages ? tuning->stages : plan->rounds == 1 ? 4 : MAX_STAGES;
+    const int64_t calm = tuning && tuning->stages ? tuning->stages
+                         : plan->lean             ? 2
+                         : plan->rounds == 1      ? 4
+                                                  : MAX_STAGES;
+    if (plan->lean && stages > KVG_SM90_LEAN_STAGES)
+        stages = KVG_SM90_LEAN_STAGES;
     if (calm < stages)
         stages = calm;
     if (stages < 2) {
@@ -265,4 +298,24 @@ int64_t kvg_sm90_ws_stats(void)
 int64_t kvg_sm90_ws_output(const struct kvg_sm90_plan *plan)
 {
     return kvg_sm90_ws_stats() + round_up(plan->partial_rows * 8, 256);
+}
+
+struct kvg_lean_start kvg_sm90_lean_start(const struct kvg_problem *p, const struct kvg_sm90_plan *plan)
+{
+    struct kvg_lean_start s;
+    memset(&s, 0, sizeof s);
+    s.share = plan->round_step[0];
+    s.slabs = (int32_t)(p->batch * plan->slabs_per_seq);
+    s.slabs_per_seq = (int32_t)plan->slabs_per_seq;
+    s.slab_tokens = (int32_t)plan->slab_tokens;
+    s.split_tokens = (int32_t)plan->split_tokens;
+    s.max_seq_len = (int32_t)p->max_seq_len;
+    s.block_size = (int32_t)p->block_size;
+    s.block_log2 = -1;
+    for (int i = 0; i < 31; i++)
+        if (p->block_size == (int64_t)1 << i)
+            s.block_log2 = i;
+    while (plan->box_tokens << s.boxes_log2 < plan->tile)
+        s.boxes_log2++;
+    return s;
 }

@@ -15,6 +15,7 @@
 #define KVG_CUDA_PLAN_H
 
 #include "../kernel.h"
+#include "lean_walk.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -24,7 +25,8 @@ enum {
     KVG_SM90_WARPS = 8,
     KVG_SM90_SEGMENT = 128,
     KVG_SM90_MAX_BATCH_IN_SMEM = 1024,
-    KVG_SM90_MAX_ROUNDS = 10
+    KVG_SM90_MAX_ROUNDS = 10,
+    KVG_SM90_LEAN_STAGES = 4
 };
 
 struct kvg_sm90_plan {
@@ -45,13 +47,14 @@ struct kvg_sm90_plan {
     uint32_t round_start[KVG_SM90_MAX_ROUNDS]; /* share of the list before a round, and of one chunk of it,
                                                   2^-32 */
     uint32_t round_step[KVG_SM90_MAX_ROUNDS];
-    int stages; /* shared-memory stages; K and V of a tile take one each */
+    int stages; /* shared-memory stages; K and V of a tile take one each, in the lean kernel one together */
     int64_t stage_bytes;
     int64_t smem_bytes;
     int64_t blocks;  /* grid */
     int rectangular; /* 1: every sequence counts slabs_per_seq slabs; 0: its real number, by a prefix sum */
     int dynamic;     /* 1: items are handed out by a counter */
-    int direct;      /* 1: one slab covers a sequence: no merge */
+    int direct;      /* 1: one slab, or one lean block, covers a sequence: no merge */
+    int lean;        /* 1: short work, a warp reads for itself (decode_sm90_lean.cuh) */
     int merge_lanes; /* threads that add up one query row's slice of 32 dims */
     int64_t partial_rows; /* rows of the partial results in the workspace */
     int64_t workspace_bytes;
@@ -65,6 +68,7 @@ struct kvg_sm90_tuning {
     int stages;
     int rounds;
     int ratio;     /* percent of what is left that a round takes */
+    int lean;      /* 2 = the large kernel always */
     int promotion; /* bytes a miss brings into the L2: 128 or 256 */
 };
 
@@ -72,6 +76,9 @@ struct kvg_sm90_tuning {
  * with the reason in why. */
 int kvg_sm90_make_plan(const struct kvg_problem *p, const struct kvg_sm90_tuning *tuning, int multiprocessors,
                        int64_t smem_limit, struct kvg_sm90_plan *plan, char *why, size_t size);
+
+/* What the lean kernel's walk goes by, all but the pointers. */
+struct kvg_lean_start kvg_sm90_lean_start(const struct kvg_problem *p, const struct kvg_sm90_plan *plan);
 
 /* Offsets in the workspace. */
 int64_t kvg_sm90_ws_counter(void);

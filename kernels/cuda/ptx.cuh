@@ -103,6 +103,13 @@ KVG_DEV uint4 kvg_lds128(uint32_t a)
     return v;
 }
 
+/* ---- global memory */
+/* Towards the L2, for a load that comes later. */
+KVG_DEV void kvg_prefetch(const void *p)
+{
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+}
+
 /* ---- conversions */
 KVG_DEV float kvg_exp2(float x)
 {

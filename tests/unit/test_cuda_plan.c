@@ -126,6 +126,152 @@ static void whole_multiples_fall_on_whole_chunks(void **state)
         assert_int_equal(chunk_begin(&plan, p.batch * plan.slabs_per_seq, j), j * each);
 }
 
+/* The requests of one warp of the lean kernel, in the kernel's order: seen[key] counts boxes. */
+static void walk_warp(const struct kvg_problem *p, const struct kvg_sm90_plan *plan,
+                      const struct kvg_lean_start *s, int chunk, int warp, int32_t len, uint8_t *seen)
+{
+    struct kvg_lean_place look[32], ask, c;
+    struct kvg_lean_box now[32], later[32];
+    const int per = (int)(plan->chunks_per_round / p->batch), b = chunk / per;
+    const int32_t s0 = kvg_lean_first_slab(s->share, s->slabs, chunk) - b * s->slabs_per_seq;
+    const int32_t s1 = kvg_lean_first_slab(s->share, s->slabs, chunk + 1) - b * s->slabs_per_seq;
+    const int32_t tile = plan->tile, tiles = kvg_lean_tiles(s, tile), boxes = 1 << s->boxes_log2;
+    int in_load = 0, asked = 0, computed = 0;
+
+    assert_int_equal(tile, boxes * plan->box_tokens);
+    assert_true(plan->stages <= 32 / boxes);        /* the first load serves the first requests */
+    assert_true(s0 >= 0 && s1 <= s->slabs_per_seq); /* inside the sequence */
+    for (int i = 0; i < 32; i++) {
+        look[i] = kvg_lean_open(s, s0, warp, i >> s->boxes_log2);
+        now[i] = kvg_lean_look(s, &look[i], s1, tile, tiles, i & (boxes - 1));
+    }
+    memset(later, 0, sizeof later);
+    ask = c = kvg_lean_open(s, s0, warp, 0);
+    for (int round = 0; kvg_lean_there(&c, s1, len, tile) || round < plan->stages; round++) {
+        if (round >= plan->stages) { /* a tile is worked on; its stage takes the next request */
+            const int32_t end = c.start + s->split_tokens;
+            assert_true(computed < asked);
+            for (int32_t key = c.start + c.tile * tile; key < c.start + (c.tile + 1) * tile; key++)
+                if (key < end && key < len)
+                    assert_int_equal(seen[key], 1); /* brought in before */
+            computed++;
+            kvg_lean_next(s, &c, tiles);
+        }
+        if (round == plan->stages)
+            assert_true(asked <= plan->stages);
+        if (!kvg_lean_there(&ask, s1, len, tile))
+            continue;
+        if (round == 0 || in_load == 32 / boxes) {
+            if (round) {
+                in_load = 0;
+                memcpy(now, later, sizeof now);
+            }
+            for (int i = 0; i < 32; i++)
+                later[i] = kvg_lean_look(s, &look[i], s1, tile, tiles, i & (boxes - 1));
+        }
+        for (int i = 0; i < 32; i++) {
+            if (i >> s->boxes_log2 != in_load || !now[i].real || now[i].token >= len)
+                continue;
+            /* the tile that this stage is read as */
+            assert_int_equal(now[i].token,
+                             ask.start + ask.tile * tile + (i & (boxes - 1)) * plan->box_tokens);
+            assert_true(ask.tile < tiles);
+            assert_int_equal(now[i].at, now[i].token / p->block_size);
+            assert_int_equal(now[i].slot, now[i].token % p->block_size);
+            assert_true(now[i].slot + plan->box_tokens <= p->block_size);
+            for (int32_t k = 0; k < plan->box_tokens && now[i].token + k < len; k++)
+                seen[now[i].token + k]++;
+        }
+        in_load++;
+        asked++;
+        kvg_lean_next(s, &ask, tiles);
+    }
+    assert_int_equal(asked, computed);
+}
+
+/* Every chunk, every warp: each key of each sequence is asked for once. Lengths differ from the longest where
+ * one slab covers a sequence. Returns 0 where the large kernel takes the problem. */
+static int walk(const struct kvg_problem *p, const struct kvg_sm90_tuning *tuning)
+{
+    static uint8_t seen[40000];
+    struct kvg_sm90_plan plan;
+    char why[200] = "";
+    if (kvg_sm90_make_plan(p, tuning, SMS, SMEM, &plan, why, sizeof why))
+        fail_msg("%s", why);
+    if (!plan.lean)
+        return 0;
+    const struct kvg_lean_start s = kvg_sm90_lean_start(p, &plan);
+    const int per = (int)(plan.chunks_per_round / p->batch);
+    assert_true(plan.chunks_per_round * plan.head_blocks <= SMS);
+    assert_true(plan.stages >= 2 && plan.stages <= KVG_SM90_LEAN_STAGES);
+    assert_true(plan.smem_bytes <= SMEM);
+    for (int b = 0; b < p->batch; b++) {
+        const int uniform = p->total_kv == p->batch * p->max_seq_len;
+        const int32_t len = (int32_t)(uniform ? p->max_seq_len : p->max_seq_len * b / p->batch);
+        memset(seen, 0, sizeof seen);
+        for (int chunk = b * per; chunk < (b + 1) * per; chunk++)
+            for (int warp = 0; warp < KVG_SM90_WARPS; warp++)
+                walk_warp(p, &plan, &s, chunk, warp, len, seen);
+        for (int64_t key = 0; key < (int64_t)sizeof seen; key++)
+            assert_int_equal(seen[key], key < len);
+    }
+    return 1;
+}
+
+static void lean_warps_ask_for_every_key_once(void **state)
+{
+    (void)state;
+    static const int64_t lens[] = {1,   15,  16,   17,   31,   33,   64,   100,  127,  129,
+                                   512, 700, 1025, 2047, 4096, 8191, 8192, 9000, 32768};
+    static const int64_t batches[] = {1, 2, 4, 8, 16}, sizes[] = {16, 8, 64, 24, 32, 128};
+    static const int64_t splits[] = {0, 16, 48, 80, 4096};
+    static const int64_t heads[][2] = {{32, 8}, {8, 8}, {14, 2}, {8, 1}, {15, 5}};
+    int lean = 0, n = 0;
+    for (size_t l = 0; l < sizeof lens / sizeof lens[0]; l++)
+        for (size_t b = 0; b < 5; b++)
+            for (size_t k = 0; k < 5; k++, n++) {
+                struct kvg_sm90_tuning t;
+                memset(&t, 0, sizeof t);
+                t.heads = 1, t.rounds = 1, t.split_tokens = splits[k], t.stages = n % 4 == 1 ? 0 : n % 4;
+                struct kvg_problem p = problem(batches[b], lens[l], heads[n % 5][0], heads[n % 5][1],
+                                               n % 2 ? 64 : 128, n % 3 ? KVG_E4M3 : KVG_BF16);
+                p.block_size = sizes[n % 6];
+                if (k == 4 && n % 2)
+                    p.total_kv -= 1; /* lengths differ: lean only if one slab is enough */
+                lean += walk(&p, &t);
+            }
+    assert_true(lean > n / 2);
+}
+
+static void short_work_goes_to_the_lean_kernel(void **state)
+{
+    (void)state;
+    struct kvg_sm90_plan plan;
+    struct kvg_sm90_tuning large;
+    char why[200];
+    memset(&large, 0, sizeof large);
+    large.lean = 2;
+    const struct {
+        int64_t batch, len, window, missing;
+        int lean;
+    } cases[] = {{1, 8192, 0, 0, 1},   {8, 8192, 0, 0, 1},  {1, 131072, 0, 0, 1}, {8, 32768, 0, 0, 1},
+                 {64, 32768, 0, 0, 0}, {1, 8192, 99, 0, 0}, {8, 8192, 0, 5, 0}, /* lengths differ */
+                 {5000, 1024, 0, 0, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct kvg_problem p = problem(cases[i].batch, cases[i].len, 32, 8, 128, KVG_E4M3);
+        p.window = cases[i].window;
+        p.total_kv -= cases[i].missing;
+        assert_int_equal(kvg_sm90_make_plan(&p, NULL, SMS, SMEM, &plan, why, sizeof why), 0);
+        assert_int_equal(plan.lean, cases[i].lean);
+        p.soft_cap = 30.f;
+        assert_int_equal(kvg_sm90_make_plan(&p, NULL, SMS, SMEM, &plan, why, sizeof why), 0);
+        assert_int_equal(plan.lean, 0);
+        p.soft_cap = 0;
+        assert_int_equal(kvg_sm90_make_plan(&p, &large, SMS, SMEM, &plan, why, sizeof why), 0);
+        assert_int_equal(plan.lean, 0);
+    }
+}
+
 static void rounds_shrink(void **state)
 {
     (void)state;
@@ -165,6 +311,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_shape_has_a_sound_plan),
         cmocka_unit_test(whole_multiples_fall_on_whole_chunks),
+        cmocka_unit_test(lean_warps_ask_for_every_key_once),
+        cmocka_unit_test(short_work_goes_to_the_lean_kernel),
         cmocka_unit_test(rounds_shrink),
         cmocka_unit_test(what_is_not_taken_is_refused_with_a_reason),
     };
