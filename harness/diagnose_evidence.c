@@ -105,7 +105,7 @@ static void look_at_row(const struct kvg_failure *f, int64_t i, struct kvg_evide
 
 static void put_checks(const struct kvg_prepared *p, const struct kvg_check *checks, struct kvg_evidence *out)
 {
-    for (int i = 0; i < KVG_CHECKS; i++) {
+    for (int i = 0; i < KVG_CHECKS && out->n_checks < KVG_EVIDENCE_CHECKS; i++) {
         const struct kvg_check *c = &checks[i];
         if (c->failures == 0)
             continue;

@@ -13,7 +13,7 @@
 #include "row.h"
 
 enum {
-    KVG_EVIDENCE_CHECKS = 8,
+    KVG_EVIDENCE_CHECKS = 16,
     KVG_EVIDENCE_WORST = 6,
     KVG_HEAT_DOWN = 16,
     KVG_HEAT_ACROSS = 32,
