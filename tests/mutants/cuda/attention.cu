@@ -140,8 +140,7 @@ static __global__ void __launch_bounds__(THREADS) attend(const __grid_constant__
     for (int64_t from = first; from < last; from += TILE) {
         copy_v(c, v, b, g, from, shown);
         logits(c, q, s, b, head, g, from, shown);
-        if (!FAULT(no_wait_for_copy))
-            __pipeline_wait_prior(0);
+        __pipeline_wait_prior(0);
         if (!FAULT(no_barrier))
             __syncthreads();
         float top = m;
