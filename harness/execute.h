@@ -154,6 +154,9 @@ int kvg_device_clock(struct kvg_execution *x, struct kvg_clock *clock);
 /* Before a cold sample. Failures are kept in x->device_failed. */
 void kvg_device_flush(struct kvg_execution *x);
 void kvg_device_roofs(struct kvg_execution *x, int again);
+/* Reading the case's pages alone, where it has any to read: the highest of all measurements stays in the row.
+ */
+void kvg_device_gather_roof(struct kvg_execution *x);
 /* Energy of one of `calls` calls that filled the share `busy` of the time in which `energy` J were drawn; NaN
  * below KVG_ENERGY_SHARE, where much of it went into flushes and pauses. */
 double kvg_energy_of_call(double energy, int64_t calls, double busy);

@@ -297,6 +297,12 @@ static void session_roofs(struct kvg_execution *x)
         kvg_remark(x, "roofs: %s", s->roofs.why);
 }
 
+void kvg_device_gather_roof(struct kvg_execution *x)
+{
+    if (x->gathered.problem && !x->device->lost)
+        x->row->gather_roof = fmax(x->row->gather_roof, gather_roof(x));
+}
+
 /* Measured again, the higher of both counts: fmax takes the number where one is a NaN. */
 void kvg_device_roofs(struct kvg_execution *x, int again)
 {
@@ -317,8 +323,7 @@ void kvg_device_roofs(struct kvg_execution *x, int again)
     row->matrix_fp8_sustained_roof = s->roofs.fp8_sustained;
     row->matrix_fp8_promoted_roof = s->roofs.fp8_promoted;
     row->flop_roof = x->c->path == KVG_PATH_FP8 ? s->roofs.fp8_burst : s->roofs.bf16_burst;
-    if (x->gathered.problem)
-        row->gather_roof = fmax(row->gather_roof, gather_roof(x));
+    kvg_device_gather_roof(x);
     if (x->device->lost)
         x->session->tainted = 1; /* the row stands: its calls had ended well before */
 }

@@ -172,6 +172,8 @@ int kvg_time(struct kvg_execution *x, struct kvg_measurement *m)
     m->min_samples = x->options->min_samples < m->max_samples ? x->options->min_samples : m->max_samples;
     m->flags = x->options->benchmark_flags;
     m->report = x->report;
+    if (x->device && x->options->measure_roofs)
+        kvg_device_gather_roof(x); /* and once more after: a roof measured in a bad moment is too low */
     kvg_nvtx_push(name);
     const int failed = take_samples(x, m);
     kvg_nvtx_pop();
