@@ -114,7 +114,8 @@ static void put_checks(const struct kvg_prepared *p, const struct kvg_check *che
         snprintf(to->name, sizeof to->name, "%s", c->name);
         to->failed = c->failures;
         to->of = c->of;
-        to->at = (struct kvg_evidence_place){kvg_prepared_sequence(p, c->row.seq),
+        snprintf(to->where, sizeof to->where, "%s", c->where);
+        to->at = (struct kvg_evidence_place){c->where[0] ? -1 : kvg_prepared_sequence(p, c->row.seq),
                                              group ? -1 : c->row.q_index, c->row.q_head, c->dim};
         to->got = c->got;
         to->reference = c->reference;

@@ -33,9 +33,10 @@ struct kvg_check {
     int64_t failures, of;
     struct kvg_ref_row row;
     int64_t dim;                           /* -1: the check has no dimension */
+    char where[32];                        /* a class of keys instead of a row ("slot 3 of a page"), or "" */
     double got, reference, allowed, ratio; /* ratio: error over allowed error */
 };
-enum { KVG_CHECKS = 7 };
+enum { KVG_CHECKS = 10 };
 /* The checks of kvg_compare_attention once more, for a row that failed. */
 void kvg_compare_checks(const struct kvg_expectation *e, const uint16_t *out, const float *lse,
                         struct kvg_check checks[KVG_CHECKS]);

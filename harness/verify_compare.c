@@ -232,16 +232,22 @@ static void say_group(char reason[REASON_MAX], const struct check *check)
 }
 
 /* "slot: the error follows the share of slot 3 of a page: 1 % of it, allowed 0.02 % (1 of 16 fail)" */
+/* The class of keys that a share speaks of. */
+static void class_words(enum kvg_share_kind kind, int64_t which, char *words, size_t size)
+{
+    static const char *const pages[] = {"odd pages", "the first page", "the last page"};
+    if (kind == KVG_SHARE_PAGE)
+        snprintf(words, size, "%s", pages[which]);
+    else
+        snprintf(words, size, kind == KVG_SHARE_SLOT ? "slot %lld of a page" : "split %lld",
+                 (long long)which);
+}
+
 static void say_shares(char reason[REASON_MAX], enum kvg_share_kind kind,
                        const struct kvg_share_result *result)
 {
-    static const char *const pages[] = {"odd pages", "the first page", "the last page"};
-    char where[64];
-    if (kind == KVG_SHARE_PAGE)
-        snprintf(where, sizeof where, "%s", pages[result->worst]);
-    else
-        snprintf(where, sizeof where, kind == KVG_SHARE_SLOT ? "slot %lld of a page" : "split %lld",
-                 (long long)result->worst);
+    char where[32];
+    class_words(kind, result->worst, where, sizeof where);
     say(reason, "%s: the error follows the share of %s: %.3g %% of it, allowed %.3g %% (%lld of %lld fail)",
         kvg_share_name(kind), where, 100.0 * result->effect, 100.0 * result->limit,
         (long long)result->failures, (long long)result->of);
@@ -364,14 +370,17 @@ void kvg_compare_checks(const struct kvg_expectation *e, const uint16_t *out, co
                         struct kvg_check checks[KVG_CHECKS])
 {
     struct comparison c = {.e = e, .out = out, .lse = lse};
-    const struct check *const found[KVG_CHECKS] = {&c.nonfinite, &c.empty, &c.lse_check, &c.bound,
-                                                   &c.probable,  &c.gain,  &c.offset};
-    static const char *const names[KVG_CHECKS] = {"nonfinite", "empty", "lse",   "bound",
-                                                  "probable",  "gain",  "offset"};
+    const struct check *const found[] = {&c.nonfinite, &c.empty, &c.lse_check, &c.bound,
+                                         &c.probable,  &c.gain,  &c.offset};
+    static const char *const names[] = {"nonfinite", "empty", "lse", "bound", "probable", "gain", "offset"};
+    enum { BY_ROW = sizeof found / sizeof found[0] };
+    _Static_assert((int)BY_ROW + KVG_SHARE_KINDS == KVG_CHECKS, "a check is missing");
     c.gain_min = c.gain_max = c.gain_limit = NAN;
     scan_all(&c);
     compare_sample(&c);
-    for (int i = 0; i < KVG_CHECKS; i++)
+    if (kvg_shares_compare(e->shares, out, c.shares) != 0)
+        memset(c.shares, 0, sizeof c.shares); /* no memory for them: then they say nothing */
+    for (int i = 0; i < BY_ROW; i++)
         checks[i] = (struct kvg_check){.name = names[i],
                                        .failures = found[i]->failures,
                                        .of = found[i]->of,
@@ -381,4 +390,19 @@ void kvg_compare_checks(const struct kvg_expectation *e, const uint16_t *out, co
                                        .reference = found[i]->reference,
                                        .allowed = found[i]->allowed,
                                        .ratio = found[i]->ratio};
+    for (int kind = 0; kind < KVG_SHARE_KINDS; kind++) {
+        const struct kvg_share_result *r = &c.shares[kind];
+        struct kvg_check *to = &checks[BY_ROW + kind];
+        *to = (struct kvg_check){.name = kvg_share_name((enum kvg_share_kind)kind),
+                                 .failures = r->failures,
+                                 .of = r->of,
+                                 .row = {-1, -1, -1},
+                                 .dim = -1,
+                                 .got = r->effect,
+                                 .reference = 0,
+                                 .allowed = r->limit,
+                                 .ratio = fabs(r->effect) / r->limit};
+        if (r->failures)
+            class_words((enum kvg_share_kind)kind, r->worst, to->where, sizeof to->where);
+    }
 }

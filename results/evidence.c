@@ -36,8 +36,8 @@ static json_t *checks_to_json(const struct kvg_evidence *e)
     json_t *array = json_array();
     for (int i = 0; i < e->n_checks && array; i++) {
         const struct kvg_evidence_check *c = &e->checks[i];
-        json_t *item = json_pack("{s:s,s:I,s:I,s:o}", "name", c->name, "failed", (json_int_t)c->failed, "of",
-                                 (json_int_t)c->of, "worst",
+        json_t *item = json_pack("{s:s,s:I,s:I,s:s,s:o}", "name", c->name, "failed", (json_int_t)c->failed,
+                                 "of", (json_int_t)c->of, "where", c->where, "worst",
                                  numbers(&c->at, c->got, c->reference, c->allowed, c->ratio));
         if (json_array_append_new(array, item)) {
             json_decref(array);
@@ -127,6 +127,7 @@ static void read_checks(const json_t *array, struct kvg_evidence *e)
         copy_text(c->name, sizeof c->name, json_object_get(item, "name"));
         c->failed = json_integer_value(json_object_get(item, "failed"));
         c->of = json_integer_value(json_object_get(item, "of"));
+        copy_text(c->where, sizeof c->where, json_object_get(item, "where"));
         read_numbers(json_object_get(item, "worst"), &worst);
         c->at = worst.at;
         c->got = worst.got;

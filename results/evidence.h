@@ -26,10 +26,12 @@ struct kvg_evidence_place {
 
 /* One named check that broke. */
 struct kvg_evidence_check {
-    char name[16];                         /* "bound", "probable", "lse", "gain", "store", ... */
-    int64_t failed, of;                    /* elements, rows or groups */
-    struct kvg_evidence_place at;          /* the worst of them */
-    double got, reference, allowed, ratio; /* ratio: error over what is allowed */
+    char name[16];                /* "bound", "probable", "lse", "gain", "store", ... */
+    int64_t failed, of;           /* elements, rows or groups */
+    struct kvg_evidence_place at; /* the worst of them */
+    char where[32];               /* a class of keys instead ("slot 3 of a page": at says nothing), or "" */
+    double got, reference, allowed, ratio; /* ratio: error over what is allowed; of a class: share of it by
+                                              which the output is off */
 };
 
 /* One element of the output. */

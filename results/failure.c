@@ -78,6 +78,10 @@ static void print_checks(FILE *out, const struct kvg_evidence *e)
             fprintf(out, " against %s", number(c->reference, text[2]));
         if (!isnan(c->allowed))
             fprintf(out, " +- %s", number(c->allowed, text[3]));
+        if (c->where[0]) {
+            fprintf(out, " of its share\n%*s%-9s at keys of %s\n", INDENT, "", "", c->where);
+            continue;
+        }
         fprintf(out, "\n%*s%-9s at sequence %s query %s head %s dim %s\n", INDENT, "", "",
                 place_number(c->at.sequence, text[4]), place_number(c->at.query, text[5]),
                 place_number(c->at.head, text[6]), place_number(c->at.dim, text[7]));

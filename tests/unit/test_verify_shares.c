@@ -66,7 +66,7 @@ static struct scalar_kernel kernel_of(enum kvg_path path, int64_t split)
 
 /* Output of a kernel, its verdict and what the shares say. Row and results are filled. */
 static void judge(const struct kvg_prepared *p, const struct scalar_kernel *k, struct kvg_row *row,
-                  struct kvg_share_result results[KVG_SHARE_KINDS])
+                  struct kvg_share_result results[KVG_SHARE_KINDS], struct kvg_check checks[KVG_CHECKS])
 {
     struct kvg_error error = {0};
     struct kvg_expectation *e;
@@ -80,6 +80,7 @@ static void judge(const struct kvg_prepared *p, const struct scalar_kernel *k, s
     if (kvg_expect(p, &stub, 0, &e, &error) != 0 || kvg_compare_attention(e, out, NULL, row, &error) != 0)
         fail_msg("%s", error.text);
     assert_int_equal(kvg_shares_compare(e->shares, out, results), 0);
+    kvg_compare_checks(e, out, NULL, checks);
     kvg_expectation_free(e);
     free(out);
     free(lse);
@@ -90,17 +91,30 @@ struct wrong {
     enum kvg_share_kind kind;
     int64_t class;
     struct scalar_wrong_keys wrong; /* of a page of 16, 1040 keys, splits of 260 */
+    const char *where;              /* as a failed row tells it */
 };
 
 static const struct wrong faults[] = {
-    {"slot 5 of each page weighs more", KVG_SHARE_SLOT, 5, {0, 1, 16, 5, 1.0f, 1}},
-    {"values of slot 15 are smaller", KVG_SHARE_SLOT, 15, {0, 1, 16, 15, -1.0f, 0}},
-    {"odd pages weigh more", KVG_SHARE_PAGE, KVG_SHARE_ODD_PAGES, {0, 16, 2, 1, 0.7f, 1}},
-    {"values of odd pages are larger", KVG_SHARE_PAGE, KVG_SHARE_ODD_PAGES, {0, 16, 2, 1, 0.7f, 0}},
-    {"the last page weighs less", KVG_SHARE_PAGE, KVG_SHARE_LAST_PAGE, {1024, 1, 1, 0, -3.0f, 1}},
-    {"the first page weighs more", KVG_SHARE_PAGE, KVG_SHARE_FIRST_PAGE, {0, 16, 1000, 0, 3.0f, 1}},
-    {"split 2 weighs more", KVG_SHARE_SPLIT, 2, {0, 260, 4, 2, 1.0f, 1}},
-    {"values of split 0 are larger", KVG_SHARE_SPLIT, 0, {0, 260, 4, 0, 1.0f, 0}},
+    {"slot 5 of each page weighs more", KVG_SHARE_SLOT, 5, {0, 1, 16, 5, 1.0f, 1}, "slot 5 of a page"},
+    {"values of slot 15 are smaller", KVG_SHARE_SLOT, 15, {0, 1, 16, 15, -1.0f, 0}, "slot 15 of a page"},
+    {"odd pages weigh more", KVG_SHARE_PAGE, KVG_SHARE_ODD_PAGES, {0, 16, 2, 1, 0.7f, 1}, "odd pages"},
+    {"values of odd pages are larger",
+     KVG_SHARE_PAGE,
+     KVG_SHARE_ODD_PAGES,
+     {0, 16, 2, 1, 0.7f, 0},
+     "odd pages"},
+    {"the last page weighs less",
+     KVG_SHARE_PAGE,
+     KVG_SHARE_LAST_PAGE,
+     {1024, 1, 1, 0, -3.0f, 1},
+     "the last page"},
+    {"the first page weighs more",
+     KVG_SHARE_PAGE,
+     KVG_SHARE_FIRST_PAGE,
+     {0, 16, 1000, 0, 3.0f, 1},
+     "the first page"},
+    {"split 2 weighs more", KVG_SHARE_SPLIT, 2, {0, 260, 4, 2, 1.0f, 1}, "split 2"},
+    {"values of split 0 are larger", KVG_SHARE_SPLIT, 0, {0, 260, 4, 0, 1.0f, 0}, "split 0"},
 };
 enum { FAULTS = sizeof faults / sizeof faults[0] };
 
@@ -108,6 +122,7 @@ enum { FAULTS = sizeof faults / sizeof faults[0] };
 struct tried {
     struct kvg_row row;
     struct kvg_share_result results[KVG_SHARE_KINDS];
+    struct kvg_check checks[KVG_CHECKS];
 };
 
 static void try_fault(const struct kvg_prepared *p, enum kvg_path path, const struct wrong *f, float times,
@@ -118,7 +133,7 @@ static void try_fault(const struct kvg_prepared *p, enum kvg_path path, const st
     if (f)
         k.wrong = f->wrong;
     k.wrong.excess *= times;
-    judge(p, &k, &t->row, t->results);
+    judge(p, &k, &t->row, t->results, t->checks);
 }
 
 static void prepare(enum kvg_path path, enum v_pattern v, struct kvg_prepared *p)
@@ -136,6 +151,16 @@ static int says(const struct kvg_row *row, const char *check)
     char word[32];
     snprintf(word, sizeof word, "%s: ", check);
     return strstr(row->reason, word) != NULL;
+}
+
+/* The check of that name, as the evidence of a failed row takes it. */
+static const struct kvg_check *check_named(const struct tried *t, const char *name)
+{
+    for (int i = 0; i < KVG_CHECKS; i++)
+        if (strcmp(t->checks[i].name, name) == 0)
+            return &t->checks[i];
+    fail_msg("no check %s", name);
+    return NULL;
 }
 
 /* 3e-4 of the table's excess is found and told right, and no other check says a word. */
@@ -159,6 +184,11 @@ static void test_small_faults(void **state)
                 says(&t.row, "offset"))
                 fail_msg("path %d, %s is large enough for others: %s", path, f->name, t.row.reason);
             assert_int_equal(found->worst, f->class);
+            const struct kvg_check *check = check_named(&t, kvg_share_name(f->kind));
+            assert_string_equal(check->where, f->where);
+            assert_true(check->failures > 0 && check->ratio > 1 && check->got == found->effect &&
+                        check->allowed == found->limit);
+            assert_int_equal(check_named(&t, "bound")->failures, 0);
             if (!(fabs(found->effect / excess - 1.0) < 0.35))
                 fail_msg("path %d, %s: effect %g, put in %g", path, f->name, found->effect, excess);
             kvg_row_free(&t.row);
@@ -213,7 +243,7 @@ static void test_classes(void **state)
         give_values(&p, &values, c.seed);
         const struct scalar_kernel k = kernel_of(KVG_PATH_DEQUANT, shapes[i].split);
         assert_int_equal(kvg_row_init(&t.row), 0);
-        judge(&p, &k, &t.row, t.results);
+        judge(&p, &k, &t.row, t.results, t.checks);
         assert_int_equal(t.row.status, KVG_PASSED);
         assert_int_equal(t.results[KVG_SHARE_SLOT].of, shapes[i].slots);
         assert_int_equal(t.results[KVG_SHARE_SPLIT].of, shapes[i].split ? 8 : 0);
