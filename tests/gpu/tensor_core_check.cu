@@ -13,8 +13,8 @@
  * Prints mismatches (the first few of each instruction whole), and one line per instruction and pair. Exit
  * code 0: all the same; 1: a mismatch; 3: no GPU, or none that there is a model for.
  *
- * State: on an H200 (driver 580, CUDA 13.0; 30 November 2026) 262,144 tiles of each pair, a million in all for
- * each instruction: 0 of 134,217,728 elements of each pair differ, for wgmma and for mma.sync.
+ * State: on an H200 (driver 580, CUDA 13.0; 30 November 2026) 262,144 tiles of each pair, a million in all
+ * for each instruction: 0 of 134,217,728 elements of each pair differ, for wgmma and for mma.sync.
  *
  * Build: make gpu-check, which writes build/gpu/tensor_core_check. For another GPU, where only mma.sync is
  * checked: make gpu-check CUDA_FOR=sm_89 GPU_FOR_tensor_core_check=sm_89        (or sm_120a)
