@@ -7,7 +7,7 @@
 #include "store.h"
 
 /* rank: the instruction set decides; a plug-in that wants to be `best` takes more than 100. */
-enum { RANK_SCALAR = 10, RANK_AVX2 = 20, RANK_AVX512 = 30, RANK_AMX = 40, RANK_AVX512FP16 = 45 };
+enum { RANK_SCALAR = 10, RANK_AVX2 = 20, RANK_AVX512 = 30, RANK_AVX512FP16 = 35, RANK_AMX = 40 };
 
 #define KERNEL_HEAD(kernel_name, text, kernel_rank)                                                          \
     .abi_version = KVG_KERNEL_ABI_VERSION, .struct_size = sizeof(struct kvg_kernel), .name = kernel_name,    \

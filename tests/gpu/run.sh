@@ -12,7 +12,7 @@
 #   racecheck    compute-sanitizer: races in shared memory, over the same
 #   tensor_core  FP8 matrix instructions against their models, bit by bit: a million tiles in all, a quarter of them
 #                for each pair of formats (KVG_TILES sets how many a pair gets)
-#   mutants      the CUDA mutants: each caught by a check that is meant for it (on request only: takes minutes)
+#   mutants      the CUDA mutants: each caught by a check that is meant for it (on request only)
 #
 # Without STEP all but the last. Logs stay in $KVG_LOGS (default: a folder that is removed when all is well).
 # KVG_NO_SANITIZER=1: a machine without compute-sanitizer passes without these two steps, and says so.
