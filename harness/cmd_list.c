@@ -84,11 +84,6 @@ static int list_cases(const struct list_options *o)
 
 /* ------------------------------------------------------------------------------------------ kernels */
 
-static int has_entry(const struct kvg_kernel *kernel, enum kvg_phase phase)
-{
-    return phase == KVG_PHASE_STORE ? kernel->store != NULL : kernel->attention != NULL;
-}
-
 /* Does the kernel take anything on this machine? Tried on plain problems of every phase it has an entry point
  * for, every path and dtype that have a meaning together; `why` is the last refusal. */
 static int runs_here(const struct kvg_kernel *kernel, char *why, size_t size)
@@ -104,7 +99,7 @@ static int runs_here(const struct kvg_kernel *kernel, char *why, size_t size)
                 c.phase = (enum kvg_phase)phase;
                 c.path = (enum kvg_path)path;
                 c.kv_cache_dtype = (enum kvg_cache_dtype)dtype;
-                if (!has_entry(kernel, c.phase) || kvg_case_complete(&c, NULL) ||
+                if (!kvg_kernel_has_entry(kernel, c.phase) || kvg_case_complete(&c, NULL) ||
                     kvg_case_without_meaning(&c, unused, sizeof unused))
                     continue;
                 kvg_case_problem(&c, &problem);
@@ -123,6 +118,26 @@ static const char *what_it_does(const struct kvg_kernel *kernel)
     return kernel->store ? "store" : kernel->quantize_q ? "quantize_q" : "nothing";
 }
 
+/* "40", or "33/40/40": its rank in decode, append and prefill, each on the default case. */
+static void rank_text(const struct kvg_kernel *kernel, char *text, size_t size)
+{
+    if (!kernel->rank_for) {
+        snprintf(text, size, "%d", kernel->rank);
+        return;
+    }
+    int rank[3];
+    for (int i = 0; i < 3; i++) {
+        struct kvg_problem problem;
+        struct kvg_case c;
+        kvg_case_default(&c);
+        c.phase = (enum kvg_phase)(KVG_PHASE_DECODE + i);
+        kvg_case_complete(&c, NULL); /* the default case has no contradictions */
+        kvg_case_problem(&c, &problem);
+        rank[i] = kvg_kernel_rank(kernel, &problem);
+    }
+    snprintf(text, size, "%d/%d/%d", rank[0], rank[1], rank[2]);
+}
+
 static int list_kernels(const struct list_options *o)
 {
     int width = (int)strlen("kernel");
@@ -137,12 +152,13 @@ static int list_kernels(const struct list_options *o)
     for (int64_t i = 0; i < kvg_registry_count(); i++)
         if ((int)strlen(kvg_registry_get(i)->name) > width)
             width = (int)strlen(kvg_registry_get(i)->name);
-    printf("%-*s  %-16s  %4s  %-4s  %s\n", width, "kernel", "does", "rank", "here", "summary");
+    printf("%-*s  %-16s  %8s  %-4s  %s\n", width, "kernel", "does", "rank", "here", "summary");
     for (int64_t i = 0; i < kvg_registry_count(); i++) {
         const struct kvg_kernel *kernel = kvg_registry_get(i);
-        char why[256];
+        char why[256], rank[48];
         int here = runs_here(kernel, why, sizeof why);
-        printf("%-*s  %-16s  %4d  %-4s  %s%s%s%s\n", width, kernel->name, what_it_does(kernel), kernel->rank,
+        rank_text(kernel, rank, sizeof rank);
+        printf("%-*s  %-16s  %8s  %-4s  %s%s%s%s\n", width, kernel->name, what_it_does(kernel), rank,
                here ? "yes" : "no", kernel->summary, here ? "" : " (", here ? "" : why, here ? "" : ")");
     }
     return KVG_EXIT_OK;

@@ -123,7 +123,7 @@ int kvg_session_tainted(const struct kvg_session *session)
 }
 
 /* No kernel has the case's name: an unknown one, or "best" and none takes the case. Then the plainest kernel,
- * the one of lowest rank for this phase and path, says why. */
+ * the one of lowest rank for the usual case of this phase and path, says why. */
 static int no_kernel(struct kvg_execution *x)
 {
     const struct kvg_kernel *plainest = NULL, *kernel;
@@ -146,8 +146,9 @@ static int no_kernel(struct kvg_execution *x)
     usual.threads = 1;
     kvg_case_problem(x->c, &problem);
     for (int64_t i = 0; (kernel = kvg_registry_get(i)) != NULL; i++)
-        if ((c.phase == KVG_PHASE_STORE ? kernel->store != NULL : kernel->attention != NULL) &&
-            (!plainest || kernel->rank < plainest->rank) && kernel->supports(&usual, unused, sizeof unused))
+        if (kvg_kernel_has_entry(kernel, c.phase) &&
+            (!plainest || kvg_kernel_rank(kernel, &usual) < kvg_kernel_rank(plainest, &usual)) &&
+            kernel->supports(&usual, unused, sizeof unused))
             plainest = kernel;
     if (!plainest || plainest->supports(&problem, why, sizeof why) || !why[0])
         return kvg_verdict(x, KVG_SKIPPED, "no kernel takes this case");

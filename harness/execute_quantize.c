@@ -33,7 +33,7 @@ static const struct kvg_kernel *find_quantizer(const struct kvg_execution *x)
             continue;
         if (strcmp(suffix(candidate->name), suffix(x->kernel->name)) == 0)
             return candidate;
-        if (!best || candidate->rank > best->rank)
+        if (!best || kvg_kernel_rank(candidate, &problem) > kvg_kernel_rank(best, &problem))
             best = candidate;
     }
     return best;

@@ -155,11 +155,6 @@ static int is_glob(const char *name)
     return strpbrk(name, "*?[") != NULL;
 }
 
-static int has_entry(const struct kvg_kernel *kernel, enum kvg_phase phase)
-{
-    return phase == KVG_PHASE_STORE ? kernel->store != NULL : kernel->attention != NULL;
-}
-
 static int unknown_kernel(struct builder *b, const char *name)
 {
     int64_t count = kvg_registry_count();
@@ -184,7 +179,7 @@ static int keep_glob(struct builder *b, const struct kvg_case *c)
     for (int64_t i = 0; i < kvg_registry_count(); i++) {
         const struct kvg_kernel *kernel = kvg_registry_get(i);
         char why[256];
-        if (fnmatch(c->kernel, kernel->name, 0) || !has_entry(kernel, c->phase) ||
+        if (fnmatch(c->kernel, kernel->name, 0) || !kvg_kernel_has_entry(kernel, c->phase) ||
             !kvg_ask_supports(b->asker, kernel, &problem, why, sizeof why))
             continue;
         struct kvg_case named = *c;
@@ -196,18 +191,19 @@ static int keep_glob(struct builder *b, const struct kvg_case *c)
     return taken ? 0 : keep(b, c);
 }
 
-/* As kvg_registry_best, but for who is asked how. */
+static int ask(void *asker, const struct kvg_kernel *kernel, const struct kvg_problem *problem, char *why,
+               size_t size)
+{
+    return kvg_ask_supports(asker, kernel, problem, why, size);
+}
+
 static int keep_best(struct builder *b, const struct kvg_case *c)
 {
-    const struct kvg_kernel *best = NULL, *kernel;
     struct kvg_problem problem;
     struct kvg_case named = *c;
     char why[256];
     kvg_case_problem(c, &problem);
-    for (int64_t i = 0; (kernel = kvg_registry_get(i)) != NULL; i++)
-        if (has_entry(kernel, c->phase) && (!best || kernel->rank > best->rank) &&
-            kvg_ask_supports(b->asker, kernel, &problem, why, sizeof why))
-            best = kernel;
+    const struct kvg_kernel *best = kvg_registry_best(&problem, ask, b->asker, why, sizeof why);
     if (best)
         snprintf(named.kernel, sizeof named.kernel, "%s", best->name);
     return keep(b, &named);

@@ -25,7 +25,7 @@ extern "C" {
 #endif
 
 /* Raised whenever a struct below changes meaning or layout; a plug-in of another version is refused. */
-#define KVG_KERNEL_ABI_VERSION 1u
+#define KVG_KERNEL_ABI_VERSION 2u
 
 /* Errors a kernel may return. */
 enum {
@@ -198,7 +198,8 @@ struct kvg_kernel {
     const char *name;     /* "device/what_isa", unique: "cpu/decode_dequant_avx512" */
     const char *summary;  /* one line for `kvgauge list --kernels` */
     enum kvg_device_kind device;
-    int rank; /* among kernels that support a problem, `kernel=best` takes the highest rank */
+    int rank; /* among kernels that support a problem, `kernel=best` takes the highest rank; a tie goes to the
+                 kernel listed first. Every CPU kernel that is built in stays below 100 */
     /* 1 if the kernel takes this problem on this machine; else 0 and one sentence in why[0..size). */
     int (*supports)(const struct kvg_problem *problem, char *why, size_t size);
     /* What the code does for a sequence of seq_len keys. NULL for a kernel without attention. */
@@ -209,6 +210,10 @@ struct kvg_kernel {
     int (*store)(const struct kvg_store_args *args);           /* NULL = does not store */
     int (*quantize_q)(const struct kvg_quantize_q_args *args); /* NULL = does not quantise Q */
     int (*attention)(const struct kvg_attention_args *args);   /* NULL = does not attend */
+    /* The rank for this problem, where it is not `rank` for all: a kernel may lead in one phase and follow in
+     * another. A plain function of the problem: the same on every machine, touches no device, and is asked of
+     * problems that `supports` refuses too. NULL = `rank`. */
+    int (*rank_for)(const struct kvg_problem *problem);
 };
 
 /* A plug-in exports this symbol: *count kernels, alive until the process ends. */

@@ -181,20 +181,42 @@ int kvg_registry_load(const char *path, char *why, size_t size)
     return -1;
 }
 
-static int has_entry(const struct kvg_kernel *kernel, enum kvg_phase phase)
+int kvg_kernel_has_entry(const struct kvg_kernel *kernel, enum kvg_phase phase)
 {
     return phase == KVG_PHASE_STORE ? kernel->store != NULL : kernel->attention != NULL;
 }
 
-const struct kvg_kernel *kvg_registry_best(const struct kvg_problem *problem, char *why, size_t size)
+int kvg_kernel_rank(const struct kvg_kernel *kernel, const struct kvg_problem *problem)
+{
+    return kernel->rank_for ? kernel->rank_for(problem) : kernel->rank;
+}
+
+static int ask_itself(void *context, const struct kvg_kernel *kernel, const struct kvg_problem *problem,
+                      char *why, size_t size)
+{
+    (void)context;
+    return kernel->supports(problem, why, size);
+}
+
+const struct kvg_kernel *kvg_registry_best(const struct kvg_problem *problem, kvg_supports_fn supports,
+                                           void *context, char *why, size_t size)
 {
     const struct kvg_kernel *best = NULL, *kernel;
+    int best_rank = 0;
 
+    if (!supports) {
+        supports = ask_itself;
+    }
     refuse(why, size, "no kernel has the entry point that this phase needs");
     for (int64_t i = 0; (kernel = kvg_registry_get(i)) != NULL; i++) {
-        if (has_entry(kernel, problem->phase) && (!best || kernel->rank > best->rank) &&
-            kernel->supports(problem, why, size)) {
+        if (!kvg_kernel_has_entry(kernel, problem->phase)) {
+            continue;
+        }
+        const int rank = kvg_kernel_rank(kernel, problem);
+        /* The rank first: an answer of `supports` may cost a process. */
+        if ((!best || rank > best_rank) && supports(context, kernel, problem, why, size)) {
             best = kernel;
+            best_rank = rank;
         }
     }
     return best;

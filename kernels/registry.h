@@ -19,8 +19,16 @@ int kvg_registry_load(const char *path, char *why, size_t size);
  * and its kernels must outlive the process. */
 int kvg_registry_add(const char *who, const struct kvg_kernel *const *list, int64_t count, char *why,
                      size_t size);
-/* The supporting kernel of highest rank that has the entry point the problem's phase needs, or NULL with the
- * last refusal in why. */
-const struct kvg_kernel *kvg_registry_best(const struct kvg_problem *problem, char *why, size_t size);
+/* 1 if the kernel has the entry point that this phase needs. */
+int kvg_kernel_has_entry(const struct kvg_kernel *kernel, enum kvg_phase phase);
+/* The kernel's rank for this problem: rank_for's answer, else its rank. */
+int kvg_kernel_rank(const struct kvg_kernel *kernel, const struct kvg_problem *problem);
+/* Who is asked whether a kernel takes a problem; as kvg_kernel.supports. */
+typedef int (*kvg_supports_fn)(void *context, const struct kvg_kernel *kernel,
+                               const struct kvg_problem *problem, char *why, size_t size);
+/* The supporting kernel of highest rank for the problem (the first of several) that has the entry point its
+ * phase needs, or NULL with the last refusal in why. `supports` NULL asks the kernels themselves. */
+const struct kvg_kernel *kvg_registry_best(const struct kvg_problem *problem, kvg_supports_fn supports,
+                                           void *context, char *why, size_t size);
 
 #endif

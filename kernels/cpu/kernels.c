@@ -7,7 +7,15 @@
 #include "store.h"
 
 /* rank: the instruction set decides; a plug-in that wants to be `best` takes more than 100. */
-enum { RANK_SCALAR = 10, RANK_AVX2 = 20, RANK_AVX512 = 30, RANK_AVX512FP16 = 35, RANK_AMX = 40 };
+enum {
+    RANK_SCALAR = 10,
+    RANK_AVX2 = 20,
+    RANK_AVX512 = 30,
+    RANK_AMX_PART = 33, /* of AMX where its tiles are not full */
+    RANK_AVX512FP16 = 35,
+    RANK_AMX = 40
+};
+enum { AMX_TILE_ROWS = 16 }; /* the most rows a tile register holds */
 
 #define KERNEL_HEAD(kernel_name, text, kernel_rank)                                                          \
     .abi_version = KVG_KERNEL_ABI_VERSION, .struct_size = sizeof(struct kvg_kernel), .name = kernel_name,    \
@@ -30,7 +38,7 @@ enum { RANK_SCALAR = 10, RANK_AVX2 = 20, RANK_AVX512 = 30, RANK_AVX512FP16 = 35,
         KERNEL_HEAD("cpu/store_" #isa, text, RANK_##ISA), .supports = store_##isa##_supports,                \
         .store = store_##isa##_run, .quantize_q = quantize_##isa##_run};
 
-#define ATTENTION_KERNEL(path, PATH, isa, ISA, text, quantize)                                               \
+#define ATTENTION_KERNEL(path, PATH, isa, ISA, text, quantize, ranked)                                       \
     static int path##_##isa##_supports(const struct kvg_problem *problem, char *why, size_t size)            \
     {                                                                                                        \
         return kvg_attention_supports(&kvg_attention_##isa, KVG_PATH_##PATH, problem, why, size);            \
@@ -54,28 +62,43 @@ enum { RANK_SCALAR = 10, RANK_AVX2 = 20, RANK_AVX512 = 30, RANK_AVX512FP16 = 35,
                                                       .arithmetic = path##_##isa##_arithmetic,               \
                                                       .workspace_bytes = path##_##isa##_workspace,           \
                                                       .quantize_q = quantize,                                \
-                                                      .attention = path##_##isa##_run};
+                                                      .attention = path##_##isa##_run,                       \
+                                                      .rank_for = ranked};
 
 STORE_KERNEL(scalar, SCALAR, "store and quantise, one element at a time")
 ATTENTION_KERNEL(dequant, DEQUANT, scalar, SCALAR, "attention in FP32, baseline instructions; also e4m3fnuz",
-                 NULL)
+                 NULL, NULL)
 ATTENTION_KERNEL(fp8, FP8, scalar, SCALAR, "FlashAttention-3's FP8 rules in FP32, baseline instructions",
-                 quantize_scalar_run)
+                 quantize_scalar_run, NULL)
 
 #if defined(__x86_64__)
 STORE_KERNEL(avx2, AVX2, "store and quantise, 8 elements at a time")
-ATTENTION_KERNEL(dequant, DEQUANT, avx2, AVX2, "attention in FP32 with FMA; codes decoded through F16C", NULL)
-ATTENTION_KERNEL(fp8, FP8, avx2, AVX2, "FlashAttention-3's FP8 rules in FP32 with FMA", quantize_avx2_run)
+ATTENTION_KERNEL(dequant, DEQUANT, avx2, AVX2, "attention in FP32 with FMA; codes decoded through F16C", NULL,
+                 NULL)
+ATTENTION_KERNEL(fp8, FP8, avx2, AVX2, "FlashAttention-3's FP8 rules in FP32 with FMA", quantize_avx2_run,
+                 NULL)
 STORE_KERNEL(avx512, AVX512, "store and quantise, 16 elements at a time")
 ATTENTION_KERNEL(dequant, DEQUANT, avx512, AVX512,
-                 "bf16 dot products into FP32; codes decoded through VBMI tables", NULL)
+                 "bf16 dot products into FP32; codes decoded through VBMI tables", NULL, NULL)
 ATTENTION_KERNEL(fp8, FP8, avx512, AVX512, "FlashAttention-3's FP8 rules on bf16 dot products",
-                 quantize_avx512_run)
-ATTENTION_KERNEL(dequant, DEQUANT, avx512fp16, AVX512FP16, "FP8 caches: FP16 products, short FP16 sums", NULL)
+                 quantize_avx512_run, NULL)
+ATTENTION_KERNEL(dequant, DEQUANT, avx512fp16, AVX512FP16, "FP8 caches: FP16 products, short FP16 sums", NULL,
+                 NULL)
 ATTENTION_KERNEL(fp8, FP8, avx512fp16, AVX512FP16, "FlashAttention-3's FP8 rules on FP16 products",
-                 quantize_avx512_run)
+                 quantize_avx512_run, NULL)
+
+/* A matrix tile takes AMX_TILE_ROWS query rows and costs as much with fewer. Where the query rows of a KV
+ * head fill it AMX is ahead of everything; with fewer its time goes into decoding, and FP16 products decode
+ * faster (README.md has the figures). bf16 caches have no FP16 kernel, so there AMX leads in any case. */
+static int amx_rank(const struct kvg_problem *p)
+{
+    const int64_t rows = p->kv_heads > 0 ? p->max_q_len * (p->q_heads / p->kv_heads) : 0;
+
+    return rows < AMX_TILE_ROWS ? RANK_AMX_PART : RANK_AMX;
+}
+
 ATTENTION_KERNEL(dequant, DEQUANT, amx, AMX,
-                 "bf16 matrix tiles (AMX) into FP32; codes decoded through VBMI tables", NULL)
+                 "bf16 matrix tiles (AMX) into FP32; codes decoded through VBMI tables", NULL, amx_rank)
 ATTENTION_KERNEL(fp8, FP8, amx, AMX, "FlashAttention-3's FP8 rules on bf16 matrix tiles (AMX)",
-                 quantize_avx512_run)
+                 quantize_avx512_run, amx_rank)
 #endif

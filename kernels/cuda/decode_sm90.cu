@@ -337,6 +337,7 @@ extern "C" const struct kvg_kernel kvg_cuda_dequant_sm90 = {
     NULL,
     NULL,
     attention_dequant,
+    NULL,
 };
 
 extern "C" const struct kvg_kernel kvg_cuda_fp8_sm90 = {
@@ -353,4 +354,5 @@ extern "C" const struct kvg_kernel kvg_cuda_fp8_sm90 = {
     NULL,
     NULL,
     attention_fp8,
+    NULL,
 };

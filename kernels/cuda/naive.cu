@@ -199,4 +199,5 @@ extern "C" const struct kvg_kernel kvg_cuda_naive_f32 = {
     NULL,
     NULL,
     attention,
+    NULL,
 };

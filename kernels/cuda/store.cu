@@ -312,4 +312,5 @@ extern "C" const struct kvg_kernel kvg_cuda_store = {
     store,
     quantize_q,
     NULL,
+    NULL,
 };

@@ -401,7 +401,8 @@ static int needs_plan(const struct kvg_attention_args *a)
                                                   NULL,                                                      \
                                                   NULL,                                                      \
                                                   NULL,                                                      \
-                                                  how}
+                                                  how,                                                       \
+                                                  NULL}
 KERNEL(none, right);
 KERNEL(crashes, crashes);
 KERNEL(aborts, aborts);
@@ -438,7 +439,8 @@ static const struct kvg_kernel kernel_wavers_openly = {KVG_KERNEL_ABI_VERSION,
                                                        NULL,
                                                        NULL,
                                                        NULL,
-                                                       wavers_within_bounds};
+                                                       wavers_within_bounds,
+                                                       NULL};
 static const struct kvg_kernel kernel_takes_nothing = {KVG_KERNEL_ABI_VERSION,
                                                        sizeof(struct kvg_kernel),
                                                        "faulty/takes_nothing",
@@ -451,7 +453,8 @@ static const struct kvg_kernel kernel_takes_nothing = {KVG_KERNEL_ABI_VERSION,
                                                        NULL,
                                                        NULL,
                                                        NULL,
-                                                       right};
+                                                       right,
+                                                       NULL};
 static const struct kvg_kernel kernel_needs_plan = {KVG_KERNEL_ABI_VERSION,
                                                     sizeof(struct kvg_kernel),
                                                     "faulty/needs_plan",
@@ -464,7 +467,8 @@ static const struct kvg_kernel kernel_needs_plan = {KVG_KERNEL_ABI_VERSION,
                                                     plans,
                                                     NULL,
                                                     NULL,
-                                                    needs_plan};
+                                                    needs_plan,
+                                                    NULL};
 
 static const struct kvg_kernel *const kernels[] = {&kernel_none,
                                                    &kernel_crashes,

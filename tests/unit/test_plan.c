@@ -173,6 +173,13 @@ static int takes(const struct kvg_kernel *kernel, const struct kvg_case *c)
            kernel->supports(&problem, why, sizeof why);
 }
 
+static int rank_in(const struct kvg_kernel *kernel, const struct kvg_case *c)
+{
+    struct kvg_problem problem;
+    kvg_case_problem(c, &problem);
+    return kvg_kernel_rank(kernel, &problem);
+}
+
 static void best_is_the_highest_rank_that_takes_the_case(void **unused)
 {
     struct kvg_plan plan;
@@ -189,8 +196,69 @@ static void best_is_the_highest_rank_that_takes_the_case(void **unused)
         assert_true(takes(kernel, &plan.cases[i]));
         for (int64_t k = 0; k < kvg_registry_count(); k++)
             if (takes(kvg_registry_get(k), &plan.cases[i]))
-                assert_true(kvg_registry_get(k)->rank <= kernel->rank);
+                assert_true(rank_in(kvg_registry_get(k), &plan.cases[i]) <= rank_in(kernel, &plan.cases[i]));
     }
+    kvg_plan_free(&plan);
+}
+
+/* Two stubs that take batch 77 alone: one of the same rank everywhere, one that leads in prefill only. */
+static int takes_77(const struct kvg_problem *problem, char *why, size_t size)
+{
+    snprintf(why, size, "the batch is not 77");
+    return problem->batch == 77;
+}
+
+static int leads_in_prefill(const struct kvg_problem *problem)
+{
+    return problem->phase == KVG_PHASE_PREFILL ? 2000 : -1;
+}
+
+static void declare_nothing(const struct kvg_problem *problem, int64_t seq_len, struct kvg_arithmetic *out)
+{
+    (void)problem;
+    (void)seq_len;
+    (void)out;
+}
+
+static int attend_nothing(const struct kvg_attention_args *args)
+{
+    (void)args;
+    return KVG_OK;
+}
+
+static void best_asks_for_the_rank_in_the_case(void **unused)
+{
+    static const struct kvg_kernel even = {.abi_version = KVG_KERNEL_ABI_VERSION,
+                                           .struct_size = sizeof even,
+                                           .name = "stub/even",
+                                           .summary = "rank 1000",
+                                           .rank = 1000,
+                                           .supports = takes_77,
+                                           .arithmetic = declare_nothing,
+                                           .attention = attend_nothing},
+                                   uneven = {.abi_version = KVG_KERNEL_ABI_VERSION,
+                                             .struct_size = sizeof uneven,
+                                             .name = "stub/uneven",
+                                             .summary = "rank 2000 in prefill",
+                                             .rank = 5000, /* counts for nothing beside rank_for */
+                                             .supports = takes_77,
+                                             .arithmetic = declare_nothing,
+                                             .attention = attend_nothing,
+                                             .rank_for = leads_in_prefill};
+    static const struct kvg_kernel *const stubs[] = {&even, &uneven};
+    struct kvg_plan plan;
+    char why[256];
+    (void)unused;
+    if (kvg_registry_add("stubs", stubs, 2, why, sizeof why))
+        fail_msg("%s", why);
+    make(
+        &(struct kvg_plan_request){
+            .axis =
+                {[KVG_AXIS_PHASE] = "decode,prefill", [KVG_AXIS_BATCH] = "77", [KVG_AXIS_CONTEXT] = "512"}},
+        &plan);
+    assert_int_equal(plan.count, 2);
+    assert_int_equal(count_with(&plan, "kernel=stub/even phase=decode "), 1);
+    assert_int_equal(count_with(&plan, "kernel=stub/uneven phase=prefill "), 1);
     kvg_plan_free(&plan);
 }
 
@@ -480,6 +548,7 @@ int main(void)
         cmocka_unit_test(suites_add_and_options_override),
         cmocka_unit_test(all_layers_of_a_captured_input),
         cmocka_unit_test(best_is_the_highest_rank_that_takes_the_case),
+        cmocka_unit_test(best_asks_for_the_rank_in_the_case),
         cmocka_unit_test(a_glob_is_every_kernel_that_takes_the_case),
         cmocka_unit_test(a_full_name_stays),
         cmocka_unit_test(a_glob_of_a_suite_may_wait),

@@ -141,7 +141,7 @@ static void test_refusals_have_reasons(void **state)
 static void test_best_follows_the_cpu(void **state)
 {
     char why[256];
-    const struct kvg_kernel *best = kvg_registry_best(&decode, why, sizeof why);
+    const struct kvg_kernel *best = kvg_registry_best(&decode, NULL, NULL, why, sizeof why);
     struct kvg_problem p = decode;
     (void)state;
 
@@ -150,17 +150,142 @@ static void test_best_follows_the_cpu(void **state)
     for (int64_t i = 0; i < kvg_registry_count(); i++) {
         const struct kvg_kernel *kernel = kvg_registry_get(i);
         if (kernel->attention && kernel->supports(&decode, why, sizeof why)) {
-            assert_true(kernel->rank <= best->rank);
+            assert_true(kvg_kernel_rank(kernel, &decode) <= kvg_kernel_rank(best, &decode));
         }
     }
     p.kv_dtype = KVG_E4M3FNUZ;
-    assert_string_equal(kvg_registry_best(&p, why, sizeof why)->name, "cpu/dequant_scalar");
+    assert_string_equal(kvg_registry_best(&p, NULL, NULL, why, sizeof why)->name, "cpu/dequant_scalar");
     p.head_dim = 7;
-    assert_null(kvg_registry_best(&p, why, sizeof why));
+    assert_null(kvg_registry_best(&p, NULL, NULL, why, sizeof why));
     assert_true(strlen(why) > 0);
     p = decode;
     p.phase = KVG_PHASE_STORE;
-    assert_non_null(kvg_registry_best(&p, why, sizeof why)->store);
+    assert_non_null(kvg_registry_best(&p, NULL, NULL, why, sizeof why)->store);
+}
+
+/* Stubs that take nothing but batch 77, so that the other tests do not meet them. */
+static int takes_77(const struct kvg_problem *problem, char *why, size_t size)
+{
+    snprintf(why, size, "the batch is not 77");
+    return problem->batch == 77;
+}
+
+static int run_nothing(const struct kvg_attention_args *args)
+{
+    (void)args;
+    return KVG_OK;
+}
+
+static int store_nothing(const struct kvg_store_args *args)
+{
+    (void)args;
+    return KVG_OK;
+}
+
+static void declare_nothing(const struct kvg_problem *problem, int64_t seq_len, struct kvg_arithmetic *out)
+{
+    (void)problem;
+    (void)seq_len;
+    (void)out;
+}
+
+static int leads_in_prefill(const struct kvg_problem *problem)
+{
+    return problem->phase == KVG_PHASE_PREFILL ? 300 : problem->phase == KVG_PHASE_APPEND ? 200 : 150;
+}
+
+#define STUB(stub_name, stub_rank)                                                                           \
+    .abi_version = KVG_KERNEL_ABI_VERSION, .struct_size = sizeof(struct kvg_kernel), .name = stub_name,      \
+    .summary = "a stub", .rank = stub_rank, .supports = takes_77
+
+static const struct kvg_kernel stub_even = {STUB("stub/even", 200), .arithmetic = declare_nothing,
+                                            .attention = run_nothing};
+static const struct kvg_kernel stub_prefill = {STUB("stub/prefill", 1000), .arithmetic = declare_nothing,
+                                               .attention = run_nothing, .rank_for = leads_in_prefill};
+static const struct kvg_kernel stub_store = {STUB("stub/store", 2000), .store = store_nothing};
+
+/* Who is asked, in order; says no to the kernel called `refused`. */
+struct asked {
+    const char *refused;
+    char names[256];
+};
+
+static int note_and_ask(void *context, const struct kvg_kernel *kernel, const struct kvg_problem *problem,
+                        char *why, size_t size)
+{
+    struct asked *asked = context;
+    const size_t used = strlen(asked->names);
+
+    if (strncmp(kernel->name, "stub/", 5) == 0) {
+        snprintf(asked->names + used, sizeof asked->names - used, "%s ", kernel->name);
+    }
+    return kernel->supports(problem, why, size) && strcmp(kernel->name, asked->refused) != 0;
+}
+
+static void test_rank_by_problem(void **state)
+{
+    static const struct kvg_kernel *const stubs[] = {&stub_even, &stub_prefill, &stub_store};
+    struct kvg_problem p = decode;
+    struct asked asked = {.refused = ""};
+    char why[512];
+    (void)state;
+
+    p.batch = 77;
+    if (kvg_registry_add("stubs", stubs, 3, why, sizeof why) != 0) {
+        fail_msg("%s", why);
+    }
+    assert_int_equal(kvg_kernel_rank(&stub_even, &p), 200); /* no rank_for: rank */
+    assert_int_equal(kvg_kernel_rank(&stub_prefill, &p), 150);
+    assert_ptr_equal(kvg_registry_best(&p, NULL, NULL, why, sizeof why), &stub_even);
+    p.phase = KVG_PHASE_APPEND; /* a tie: the first of the list */
+    assert_ptr_equal(kvg_registry_best(&p, NULL, NULL, why, sizeof why), &stub_even);
+    p.phase = KVG_PHASE_PREFILL;
+    assert_ptr_equal(kvg_registry_best(&p, NULL, NULL, why, sizeof why), &stub_prefill);
+    p.phase = KVG_PHASE_STORE; /* a kernel without the entry point is passed over, whatever its rank */
+    assert_ptr_equal(kvg_registry_best(&p, NULL, NULL, why, sizeof why), &stub_store);
+
+    /* What cannot win is not asked; where the first is refused the next takes its place. */
+    p.phase = KVG_PHASE_DECODE;
+    assert_ptr_equal(kvg_registry_best(&p, note_and_ask, &asked, why, sizeof why), &stub_even);
+    assert_string_equal(asked.names, "stub/even ");
+    p.phase = KVG_PHASE_PREFILL;
+    asked = (struct asked){.refused = "stub/prefill"};
+    assert_ptr_equal(kvg_registry_best(&p, note_and_ask, &asked, why, sizeof why), &stub_even);
+    assert_string_equal(asked.names, "stub/even stub/prefill ");
+}
+
+/* FP16 products lead where a tile of AMX (16 rows) is not full; `decode` has 2 query heads on a KV head. */
+static void test_rank_of_amx_follows_the_rows(void **state)
+{
+    static const struct {
+        enum kvg_phase phase;
+        int64_t q_len;
+        int amx_leads;
+    } cases[] = {{KVG_PHASE_DECODE, 1, 0},
+                 {KVG_PHASE_APPEND, 7, 0},
+                 {KVG_PHASE_APPEND, 8, 1},
+                 {KVG_PHASE_PREFILL, 512, 1}};
+    static const char *const paths[] = {"dequant", "fp8"};
+    (void)state;
+
+    for (int i = 0; i < 2; i++) {
+        char amx[64], fp16[64], avx512[64];
+
+        snprintf(amx, sizeof amx, "cpu/%s_amx", paths[i]);
+        snprintf(fp16, sizeof fp16, "cpu/%s_avx512fp16", paths[i]);
+        snprintf(avx512, sizeof avx512, "cpu/%s_avx512", paths[i]);
+        for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+            struct kvg_problem p = decode;
+            int rank;
+
+            p.phase = cases[k].phase;
+            p.max_q_len = p.total_q = cases[k].q_len;
+            rank = kvg_kernel_rank(kvg_registry_find(amx), &p);
+            assert_int_equal(rank > kvg_kernel_rank(kvg_registry_find(fp16), &p), cases[k].amx_leads);
+            assert_true(rank >
+                        kvg_kernel_rank(kvg_registry_find(avx512), &p)); /* bf16 caches have no FP16 kernel */
+        }
+    }
 }
 
 static void test_example_plugin(void **state)
@@ -284,6 +409,11 @@ static void test_bad_plugins(void **state)
                "#define LIST &a\n"),
         path, sizeof path);
     expect_refusal(path, "ABI 0");
+    build_plugin("first", /* the ABI before rank_for, one pointer shorter */
+                 PLUGIN("static const struct kvg_kernel a = {.abi_version = 1, .name = \"a\",\n"
+                        ".struct_size = sizeof(struct kvg_kernel) - sizeof(void *)};\n#define LIST &a\n"),
+                 path, sizeof path);
+    expect_refusal(path, "built for kernel ABI 1 ");
     build_plugin("nameless",
                  PLUGIN("static const struct kvg_kernel a = {HEAD, .attention = run, .arithmetic = how};\n"
                         "#define LIST &a\n"),
@@ -334,6 +464,8 @@ int main(void)
         cmocka_unit_test(test_built_ins),
         cmocka_unit_test(test_refusals_have_reasons),
         cmocka_unit_test(test_best_follows_the_cpu),
+        cmocka_unit_test(test_rank_by_problem),
+        cmocka_unit_test(test_rank_of_amx_follows_the_rows),
         cmocka_unit_test(test_example_plugin),
         cmocka_unit_test(test_bad_plugins),
     };

@@ -347,7 +347,8 @@ static int run(int fault, const struct kvg_attention_args *a)
                                                   NULL,                                                      \
                                                   NULL,                                                      \
                                                   NULL,                                                      \
-                                                  attention_##id};
+                                                  attention_##id,                                            \
+                                                  NULL};
 #include "faults.def"
 #undef MUTANT
 
