@@ -26,8 +26,8 @@ struct kvg_plan {
     int64_t count;
     int64_t dropped; /* duplicates after completion (auto x calibrations, say) */
 };
-/* Kernel names are resolved here: "best" becomes the kernel of highest rank for the case that supports it, a glob
- * every match. A case no kernel takes stays in the plan with the name as given, to be skipped with the
+/* Kernel names are resolved here: "best" becomes the kernel of highest rank for the case that supports it, a
+ * glob every match. A case no kernel takes stays in the plan with the name as given, to be skipped with the
  * reason. An empty plan is an error (exit code 3: nothing would run). */
 int kvg_plan_make(const struct kvg_plan_request *request, struct kvg_plan *plan, struct kvg_error *error);
 void kvg_plan_free(struct kvg_plan *plan);
