@@ -202,6 +202,7 @@ static int fill(const struct kvg_attention_args *a, const struct kvg_sm90_plan *
     x->max_q_len = (int)p->max_q_len;
     x->heads = plan->heads;
     x->row_blocks = plan->row_blocks;
+    x->column_blocks = plan->column_blocks;
     x->splits_per_block = plan->splits_per_block;
     x->columns = plan->columns;
     x->box_tokens = plan->box_tokens;

@@ -61,9 +61,14 @@
  *     pass over what comes after the loop (0.9 us more: it is in the way of the warp's own requests; in the
  *     merge alone: nothing), two heads a block (0.8 us more), misses of 256 bytes into the L2 (0.1 us
  *     more, B8 x 32k 2 % slower).
+ *   - v8: a warp of the large kernel takes 16 query rows where there are more than 8 (append), so that K and
+ *     V are read from shared memory and widened once for all of them; V comes in pieces where registers are
+ *     short. Predicted near the roof for 16 rows, twice v7 beyond. Got, B8 x 32k, fp8, queries 2, 4, 8, 16 (8
+ *     to 64 rows): 92, 73, 41, 22 % of the roof with 8 rows, 93, 88, 56, 31 with 16; decode as before (both
+ *     in one run, B64 x 32k 97.0 and 96.9, B8 x 32k 93.3 and 93.3, B1 x 128k 89.8 and 90.1).
  *   - In the large kernel, nothing gained: for a single round's work a second round of 8 or 15 %, handed out
  *     by the counter (4 to 18 % slower); for B64 x 32k 4 or 5 stages, 2, 4 or 5 rounds, shares of 60 to 90 %,
- * 8 heads, splits of 256 (from 2 % slower to 0.3 % faster), misses of 256 bytes (5 % slower).
+ *     8 heads, splits of 256 (from 2 % slower to 0.3 % faster), misses of 256 bytes (5 % slower).
  *
  * What is left. B1 x 8k, by clocks read in the kernel, from the first block's start: page table there and
  * barriers set up at 1.0 us, pages asked for at 1.7, Q and the first K there at 5.2 to 5.7 (code and scales
@@ -216,13 +221,7 @@ KVG_DEV void kvg_reader(const kvg_sm90_params &p, kvg_sm90_shared &sh, uint32_t 
 
 /* ------------------------------------------------------------------ the arithmetic warps */
 
-/* Words of keys at or beyond the end, and of slots never brought in, must not meet a zero weight: 0 * NaN. */
-KVG_DEV uint4 kvg_keep(uint4 v, bool keep)
-{
-    v.x = keep ? v.x : 0, v.y = keep ? v.y : 0, v.z = keep ? v.z : 0, v.w = keep ? v.w : 0;
-    return v;
-}
-
+/* A block of 8 query rows: columns of the products. */
 template <int KV, int FP8, int NSEG, int SUB> struct kvg_sm90_warp {
     using T = kvg_sm90_traits<KV, FP8>;
     static constexpr int tile = 16 * SUB;
@@ -231,121 +230,6 @@ template <int KV, int FP8, int NSEG, int SUB> struct kvg_sm90_warp {
     float m[2], l[2]; /* running max (log2 units) and this lane's share of the row sum, columns 2t, 2t+1 */
     float scale[2];   /* logit in log2 units = scale * (K Q^T); with a soft cap: logit / cap */
     int row0;         /* query row of column 0 */
-
-    /* K, 16 rows: chunk 2t and 2t+1 of rows g and g + 8. */
-    KVG_MEMBER void qk(float (&s)[4], uint32_t row_lo, uint32_t row_hi, uint32_t col, int seg)
-    {
-        const uint4 a = kvg_lds128(row_lo + col), b = kvg_lds128(row_hi + col);
-        const uint4 c = kvg_lds128(row_lo + (col ^ 16)), d = kvg_lds128(row_hi + (col ^ 16));
-        const uint32_t lo[8] = {a.x, a.y, a.z, a.w, c.x, c.y, c.z, c.w};
-        const uint32_t hi[8] = {b.x, b.y, b.z, b.w, d.x, d.y, d.z, d.w};
-#pragma unroll
-        for (int j = 0; j < T::seg_mmas; j++) {
-            uint32_t a0, a1, a2, a3;
-            if (T::bf16) {
-                a0 = lo[(2 * j) & 7], a1 = hi[(2 * j) & 7], a2 = lo[(2 * j + 1) & 7],
-                a3 = hi[(2 * j + 1) & 7];
-            } else if (KV == KVG_E4M3) {
-                kvg_unpack_e4m3(lo[j], a0, a2);
-                kvg_unpack_e4m3(hi[j], a1, a3);
-            } else {
-                kvg_unpack_e5m2(lo[j], a0, a2);
-                kvg_unpack_e5m2(hi[j], a1, a3);
-            }
-            kvg_mma<T::bf16>(s, a0, a1, a2, a3, qf[seg][j][0], qf[seg][j][1]);
-        }
-    }
-
-    /* One word of V (two dims in bf16, four in FP8) of keys 2t, 2t+1 | 2t+8, 2t+9, times P. */
-    template <bool FIRST>
-    KVG_MEMBER void pv_word(float (*acc)[4], uint32_t a, uint32_t b, uint32_t c, uint32_t d,
-                            const uint32_t (&pf)[2])
-    {
-        const uint32_t ab = __byte_perm(a, b, T::bf16 ? 0x5410 : 0x5140),
-                       cd = __byte_perm(c, d, T::bf16 ? 0x5410 : 0x5140);
-        const uint32_t ab1 = __byte_perm(a, b, T::bf16 ? 0x7632 : 0x7362),
-                       cd1 = __byte_perm(c, d, T::bf16 ? 0x7632 : 0x7362);
-        if (FIRST)
-#pragma unroll
-            for (int i = 0; i < (T::bf16 ? 4 : 8); i++)
-                acc[i / 4][i % 4] = 0.f;
-        if (T::bf16) {
-            kvg_mma<true>(acc[0], ab, ab1, cd, cd1, pf[0], pf[1]);
-        } else {
-            uint32_t x0, x1, y0, y1;
-            if (KV == KVG_E4M3) {
-                kvg_unpack_e4m3(ab, x0, x1);
-                kvg_unpack_e4m3(cd, y0, y1);
-            } else {
-                kvg_unpack_e5m2(ab, x0, x1);
-                kvg_unpack_e5m2(cd, y0, y1);
-            }
-            kvg_mma<false>(acc[0], x0, x1, y0, y1, pf[0], pf[1]);
-            if (KV == KVG_E4M3) {
-                kvg_unpack_e4m3(ab1, x0, x1);
-                kvg_unpack_e4m3(cd1, y0, y1);
-            } else {
-                kvg_unpack_e5m2(ab1, x0, x1);
-                kvg_unpack_e5m2(cd1, y0, y1);
-            }
-            kvg_mma<false>(acc[1], x0, x1, y0, y1, pf[0], pf[1]);
-        }
-    }
-
-    /* K Q^T of a tile at `base`. group_at: where its groups of 8 keys lie. */
-    KVG_MEMBER void keys(float (&s)[SUB][4], uint32_t base, uint32_t seg_bytes,
-                         const uint32_t (&group_at)[2 * SUB], uint32_t col)
-    {
-#pragma unroll
-        for (int seg = 0; seg < NSEG; seg++)
-#pragma unroll
-            for (int i = 0; i < SUB; i++)
-                qk(s[i], base + seg * seg_bytes + group_at[2 * i],
-                   base + seg * seg_bytes + group_at[2 * i + 1], col, seg);
-    }
-
-    /* V^T P^T of a tile, from zero, added to o. key: the key of row 2t of tile 0. */
-    KVG_MEMBER void values(const kvg_sm90_segment &x, const uint32_t (&pf)[SUB][2], uint32_t base,
-                           uint32_t seg_bytes, const uint32_t (&group_at)[2 * SUB], uint32_t even,
-                           uint32_t odd, int key0, int limit, bool masked)
-    {
-#pragma unroll
-        for (int seg = 0; seg < NSEG; seg++) {
-            uint4 v[SUB][4];
-#pragma unroll
-            for (int i = 0; i < SUB; i++) {
-                const uint32_t lo = base + seg * seg_bytes + group_at[2 * i];
-                const uint32_t hi = base + seg * seg_bytes + group_at[2 * i + 1];
-                v[i][0] = kvg_lds128(lo + even), v[i][1] = kvg_lds128(lo + odd);
-                v[i][2] = kvg_lds128(hi + even), v[i][3] = kvg_lds128(hi + odd);
-            }
-            if (masked) {
-#pragma unroll
-                for (int i = 0; i < SUB; i++)
-#pragma unroll
-                    for (int r = 0; r < 4; r++) {
-                        const int key = key0 + 16 * i + 8 * (r / 2) + (r & 1);
-                        v[i][r] = kvg_keep(v[i][r], key < limit && key >= x.first);
-                    }
-            }
-            constexpr int per_word = T::bf16 ? 1 : 2;
-#define KVG_PV_WORD(N, F)                                                                                    \
-    {                                                                                                        \
-        float acc[per_word][4];                                                                              \
-        pv_word<true>(acc, v[0][0].F, v[0][1].F, v[0][2].F, v[0][3].F, pf[0]);                               \
-        if (SUB > 1)                                                                                         \
-            pv_word<false>(acc, v[SUB - 1][0].F, v[SUB - 1][1].F, v[SUB - 1][2].F, v[SUB - 1][3].F,          \
-                           pf[SUB - 1]);                                                                     \
-        _Pragma("unroll") for (int a = 0; a < per_word; a++) _Pragma("unroll") for (int c = 0; c < 4; c++)   \
-            o[seg][per_word * N + a][c] += acc[a][c];                                                        \
-    }
-            KVG_PV_WORD(0, x)
-            KVG_PV_WORD(1, y)
-            KVG_PV_WORD(2, z)
-            KVG_PV_WORD(3, w)
-#undef KVG_PV_WORD
-        }
-    }
 
     /* Logits to weights. key0: the key of row g of tile 0. */
     template <bool CAP>
@@ -507,9 +391,8 @@ template <int KV, int FP8, int NSEG, int SUB> struct kvg_sm90_warp {
             s *= p.k_scale[head * p.scale_stride];
         s *= p.soft_cap > 0.f ? 1.f / p.soft_cap : 1.44269504088896341f;
 #pragma unroll
-        for (int c = 0; c < 2; c++) {
-            scale[c] = s * __shfl_sync(~0u, fit, (2 * t + c) * 4);
-        }
+        for (int c = 0; c < 2; c++)
+            scale[c] = T::bf16 || FP8 ? s : s * __shfl_sync(~0u, fit, (2 * t + c) * 4);
     }
 
     KVG_MEMBER void clear()
@@ -533,6 +416,170 @@ template <int KV, int FP8, int NSEG, int SUB> struct kvg_sm90_warp {
     {
         return make_float4(o[seg][2 * i][c], o[seg][2 * i][c + 2], o[seg][2 * i + 1][c],
                            o[seg][2 * i + 1][c + 2]);
+    }
+};
+
+/* The products of a warp whose query rows fill NB blocks of 8 columns: K and V are read from shared memory
+ * and widened once for all of them. */
+template <int KV, int FP8, int NSEG, int SUB, int NB> struct kvg_sm90_products {
+    using W = kvg_sm90_warp<KV, FP8, NSEG, SUB>;
+    using T = kvg_sm90_traits<KV, FP8>;
+
+    /* K, 16 rows: chunk 2t and 2t+1 of rows g and g + 8. */
+    static KVG_MEMBER void qk(const W (&w)[NB], float (&s)[NB][SUB][4], int i, uint32_t row_lo,
+                              uint32_t row_hi, uint32_t col, int seg)
+    {
+        const uint4 a = kvg_lds128(row_lo + col), b = kvg_lds128(row_hi + col);
+        const uint4 c = kvg_lds128(row_lo + (col ^ 16)), d = kvg_lds128(row_hi + (col ^ 16));
+        const uint32_t lo[8] = {a.x, a.y, a.z, a.w, c.x, c.y, c.z, c.w};
+        const uint32_t hi[8] = {b.x, b.y, b.z, b.w, d.x, d.y, d.z, d.w};
+#pragma unroll
+        for (int j = 0; j < T::seg_mmas; j++) {
+            uint32_t a0, a1, a2, a3;
+            if (T::bf16) {
+                a0 = lo[(2 * j) & 7], a1 = hi[(2 * j) & 7], a2 = lo[(2 * j + 1) & 7],
+                a3 = hi[(2 * j + 1) & 7];
+            } else if (KV == KVG_E4M3) {
+                kvg_unpack_e4m3(lo[j], a0, a2);
+                kvg_unpack_e4m3(hi[j], a1, a3);
+            } else {
+                kvg_unpack_e5m2(lo[j], a0, a2);
+                kvg_unpack_e5m2(hi[j], a1, a3);
+            }
+#pragma unroll
+            for (int n = 0; n < NB; n++)
+                kvg_mma<T::bf16>(s[n][i], a0, a1, a2, a3, w[n].qf[seg][j][0], w[n].qf[seg][j][1]);
+        }
+    }
+
+    /* One word of V (two dims in bf16, four in FP8) of keys 2t, 2t+1 | 2t+8, 2t+9, times P. */
+    template <bool FIRST>
+    static KVG_MEMBER void pv_word(float (&acc)[NB][2][4], uint32_t a, uint32_t b, uint32_t c, uint32_t d,
+                                   const uint32_t (&pf)[NB][SUB][2], int sub)
+    {
+        const uint32_t ab = __byte_perm(a, b, T::bf16 ? 0x5410 : 0x5140),
+                       cd = __byte_perm(c, d, T::bf16 ? 0x5410 : 0x5140);
+        const uint32_t ab1 = __byte_perm(a, b, T::bf16 ? 0x7632 : 0x7362),
+                       cd1 = __byte_perm(c, d, T::bf16 ? 0x7632 : 0x7362);
+        if (FIRST)
+#pragma unroll
+            for (int i = 0; i < NB * (T::bf16 ? 4 : 8); i++)
+                acc[i % NB][i / NB / 4][i / NB % 4] = 0.f;
+        if (T::bf16) {
+#pragma unroll
+            for (int n = 0; n < NB; n++)
+                kvg_mma<true>(acc[n][0], ab, ab1, cd, cd1, pf[n][sub][0], pf[n][sub][1]);
+        } else {
+            uint32_t x0, x1, y0, y1;
+            if (KV == KVG_E4M3) {
+                kvg_unpack_e4m3(ab, x0, x1);
+                kvg_unpack_e4m3(cd, y0, y1);
+            } else {
+                kvg_unpack_e5m2(ab, x0, x1);
+                kvg_unpack_e5m2(cd, y0, y1);
+            }
+#pragma unroll
+            for (int n = 0; n < NB; n++)
+                kvg_mma<false>(acc[n][0], x0, x1, y0, y1, pf[n][sub][0], pf[n][sub][1]);
+            if (KV == KVG_E4M3) {
+                kvg_unpack_e4m3(ab1, x0, x1);
+                kvg_unpack_e4m3(cd1, y0, y1);
+            } else {
+                kvg_unpack_e5m2(ab1, x0, x1);
+                kvg_unpack_e5m2(cd1, y0, y1);
+            }
+#pragma unroll
+            for (int n = 0; n < NB; n++)
+                kvg_mma<false>(acc[n][1], x0, x1, y0, y1, pf[n][sub][0], pf[n][sub][1]);
+        }
+    }
+
+    /* K Q^T of a tile at `base`. group_at: where its groups of 8 keys lie. */
+    static KVG_MEMBER void keys(const W (&w)[NB], float (&s)[NB][SUB][4], uint32_t base, uint32_t seg_bytes,
+                                const uint32_t (&group_at)[2 * SUB], uint32_t col)
+    {
+#pragma unroll
+        for (int seg = 0; seg < NSEG; seg++)
+#pragma unroll
+            for (int i = 0; i < SUB; i++)
+                qk(w, s, i, base + seg * seg_bytes + group_at[2 * i],
+                   base + seg * seg_bytes + group_at[2 * i + 1], col, seg);
+    }
+
+    /* V^T P^T of a tile, from zero, added to o. key: the key of row 2t of tile 0. A row's 16 bytes come in
+     * `parts` loads: several where registers are short. Then lanes begin with different parts, so that no two
+     * meet in a bank, and their sums lie in another order: what lies at word i belongs to word i ^ flip(g).
+     */
+    static constexpr int parts = NB == 1 || T::bf16 ? 1 : KV == KVG_E5M2 ? 4 : 2, words = 4 / parts;
+    /* Where row 2t of a group of keys has this lane's 16 bytes; row 2t + 1 has them at the next bits: one row
+     * on, and the swizzle's other neighbour. */
+    static constexpr uint32_t odd_key = KVG_SM90_SEGMENT | 16;
+    static KVG_MEMBER uint32_t v_col(int g, int t)
+    {
+        return 2 * t * KVG_SM90_SEGMENT + (g ^ (2 * t)) * 16 + 4 * flip(g);
+    }
+    static KVG_MEMBER int flip(int g)
+    {
+        return parts == 4 ? g / 2 & 3 : parts == 2 ? g & 2 : 0;
+    }
+    static KVG_MEMBER void load_words(uint32_t (&v)[words], uint32_t at)
+    {
+        if constexpr (parts == 1) {
+            const uint4 a = kvg_lds128(at);
+            v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w;
+        } else if constexpr (parts == 2) {
+            const uint2 a = kvg_lds64(at);
+            v[0] = a.x, v[1] = a.y;
+        } else {
+            v[0] = kvg_lds32(at);
+        }
+    }
+    static KVG_MEMBER void values(W (&w)[NB], const kvg_sm90_segment &x, const uint32_t (&pf)[NB][SUB][2],
+                                  uint32_t base, uint32_t seg_bytes, const uint32_t (&group_at)[2 * SUB],
+                                  uint32_t col, int key0, int limit, bool masked)
+    {
+        constexpr int per_word = T::bf16 ? 1 : 2;
+#pragma unroll
+        for (int part = 0; part < NSEG * parts; part++) {
+            const int seg = part / parts, half = part % parts;
+            uint32_t v[SUB][4][words];
+#pragma unroll
+            for (int i = 0; i < SUB; i++) {
+                const uint32_t lo = (base + seg * seg_bytes + group_at[2 * i] + col) ^ 4 * words * half;
+                const uint32_t hi = (base + seg * seg_bytes + group_at[2 * i + 1] + col) ^ 4 * words * half;
+                load_words(v[i][0], lo), load_words(v[i][1], lo ^ odd_key);
+                load_words(v[i][2], hi), load_words(v[i][3], hi ^ odd_key);
+            }
+            /* Words of keys at or beyond the end, and of slots never brought in, must not meet a zero weight:
+             * 0 * NaN. */
+            if (masked) {
+#pragma unroll
+                for (int i = 0; i < SUB; i++)
+#pragma unroll
+                    for (int r = 0; r < 4; r++) {
+                        const int key = key0 + 16 * i + 8 * (r / 2) + (r & 1);
+                        const bool keep = key < limit && key >= x.first;
+#pragma unroll
+                        for (int f = 0; f < words; f++)
+                            v[i][r][f] = keep ? v[i][r][f] : 0;
+                    }
+            }
+#pragma unroll
+            for (int f = 0; f < words; f++) {
+                float acc[NB][2][4];
+                pv_word<true>(acc, v[0][0][f], v[0][1][f], v[0][2][f], v[0][3][f], pf, 0);
+                if (SUB > 1)
+                    pv_word<false>(acc, v[SUB - 1][0][f], v[SUB - 1][1][f], v[SUB - 1][2][f],
+                                   v[SUB - 1][3][f], pf, SUB - 1);
+#pragma unroll
+                for (int n = 0; n < NB; n++)
+#pragma unroll
+                    for (int a = 0; a < per_word; a++)
+#pragma unroll
+                        for (int c = 0; c < 4; c++)
+                            w[n].o[seg][per_word * (half * words + f) + a][c] += acc[n][a][c];
+            }
+        }
     }
 };
 

@@ -11,17 +11,13 @@ cudaError_t kvg_sm90_launch_bf16(const struct kvg_sm90_params *p, int segments, 
 {
     switch (segments) {
     case 1:
-        return probe ? kvg_sm90_launch_one<KVG_BF16, 0, 1, 1>(*p, blocks, smem, stream)
-                     : kvg_sm90_launch_one<KVG_BF16, 0, 1, 0>(*p, blocks, smem, stream);
+        return kvg_sm90_launch<KVG_BF16, 0, 1>(*p, probe, blocks, smem, stream);
     case 2:
-        return probe ? kvg_sm90_launch_one<KVG_BF16, 0, 2, 1>(*p, blocks, smem, stream)
-                     : kvg_sm90_launch_one<KVG_BF16, 0, 2, 0>(*p, blocks, smem, stream);
+        return kvg_sm90_launch<KVG_BF16, 0, 2>(*p, probe, blocks, smem, stream);
     case 3:
-        return probe ? kvg_sm90_launch_one<KVG_BF16, 0, 3, 1>(*p, blocks, smem, stream)
-                     : kvg_sm90_launch_one<KVG_BF16, 0, 3, 0>(*p, blocks, smem, stream);
+        return kvg_sm90_launch<KVG_BF16, 0, 3>(*p, probe, blocks, smem, stream);
     case 4:
-        return probe ? kvg_sm90_launch_one<KVG_BF16, 0, 4, 1>(*p, blocks, smem, stream)
-                     : kvg_sm90_launch_one<KVG_BF16, 0, 4, 0>(*p, blocks, smem, stream);
+        return kvg_sm90_launch<KVG_BF16, 0, 4>(*p, probe, blocks, smem, stream);
     default:
         return cudaErrorInvalidValue;
     }

@@ -11,11 +11,9 @@ cudaError_t kvg_sm90_launch_e5m2(const struct kvg_sm90_params *p, int segments, 
 {
     switch (segments) {
     case 1:
-        return probe ? kvg_sm90_launch_one<KVG_E5M2, 0, 1, 1>(*p, blocks, smem, stream)
-                     : kvg_sm90_launch_one<KVG_E5M2, 0, 1, 0>(*p, blocks, smem, stream);
+        return kvg_sm90_launch<KVG_E5M2, 0, 1>(*p, probe, blocks, smem, stream);
     case 2:
-        return probe ? kvg_sm90_launch_one<KVG_E5M2, 0, 2, 1>(*p, blocks, smem, stream)
-                     : kvg_sm90_launch_one<KVG_E5M2, 0, 2, 0>(*p, blocks, smem, stream);
+        return kvg_sm90_launch<KVG_E5M2, 0, 2>(*p, probe, blocks, smem, stream);
     default:
         return cudaErrorInvalidValue;
     }

@@ -11,11 +11,9 @@ cudaError_t kvg_sm90_launch_fp8(const struct kvg_sm90_params *p, int segments, i
 {
     switch (segments) {
     case 1:
-        return probe ? kvg_sm90_launch_one<KVG_E4M3, 1, 1, 1>(*p, blocks, smem, stream)
-                     : kvg_sm90_launch_one<KVG_E4M3, 1, 1, 0>(*p, blocks, smem, stream);
+        return kvg_sm90_launch<KVG_E4M3, 1, 1>(*p, probe, blocks, smem, stream);
     case 2:
-        return probe ? kvg_sm90_launch_one<KVG_E4M3, 1, 2, 1>(*p, blocks, smem, stream)
-                     : kvg_sm90_launch_one<KVG_E4M3, 1, 2, 0>(*p, blocks, smem, stream);
+        return kvg_sm90_launch<KVG_E4M3, 1, 2>(*p, probe, blocks, smem, stream);
     default:
         return cudaErrorInvalidValue;
     }

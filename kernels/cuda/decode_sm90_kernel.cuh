@@ -71,7 +71,7 @@ KVG_DEV void kvg_store_quad(const kvg_sm90_sink &sink, int dim, float4 v)
 /* One column per step of c; every lane holds quads of columns 2t and 2t + 1. */
 template <typename W, int NSEG>
 KVG_DEV void kvg_finish_single(const kvg_sm90_params &p, const kvg_sm90_segment &x, const W &w, int kv_head,
-                               int row0)
+                               int row0, int flip)
 {
     const int lane = threadIdx.x & 31, g = lane / 4, t = lane % 4;
     constexpr int quads = W::T::seg_mmas / 2, own = 4 * quads;
@@ -85,7 +85,7 @@ KVG_DEV void kvg_finish_single(const kvg_sm90_params &p, const kvg_sm90_segment 
         for (int seg = 0; seg < NSEG; seg++)
 #pragma unroll
             for (int i = 0; i < quads; i++) {
-                const int dim = seg * W::T::seg_dims + g * own + 4 * i;
+                const int dim = seg * W::T::seg_dims + g * own + 4 * (i ^ flip);
                 if (dim < p.head_dim)
                     kvg_store_quad(sink, dim, w.quad(seg, i, c));
             }
@@ -95,22 +95,23 @@ KVG_DEV void kvg_finish_single(const kvg_sm90_params &p, const kvg_sm90_segment 
 /* A warp's result into the block's scratch. Row: (split, head and row block, column). */
 template <typename W, int NSEG>
 KVG_DEV void kvg_put_scratch(const kvg_sm90_params &p, const W &w, float *scratch, float2 *stats, int split,
-                             int head_row)
+                             int head_row, int column0, int flip)
 {
     const int lane = threadIdx.x & 31, g = lane / 4, t = lane % 4;
     constexpr int quads = W::T::seg_mmas / 2, own = 4 * quads;
 #pragma unroll
     for (int c = 0; c < 2; c++) {
-        if (2 * t + c >= p.columns)
+        const int column = column0 + 2 * t + c;
+        if (column >= p.columns)
             continue;
-        const int at = (split * p.heads * p.row_blocks + head_row) * p.columns + 2 * t + c;
+        const int at = (split * p.heads * p.row_blocks + head_row) * p.columns + column;
         if (g == 0)
             stats[at] = make_float2(w.m[c], w.l[c]);
 #pragma unroll
         for (int seg = 0; seg < NSEG; seg++)
 #pragma unroll
             for (int i = 0; i < quads; i++) {
-                const int dim = seg * W::T::seg_dims + g * own + 4 * i;
+                const int dim = seg * W::T::seg_dims + g * own + 4 * (i ^ flip);
                 if (dim < p.head_dim)
                     *(float4 *)(scratch + at * p.head_dim + dim) = w.quad(seg, i, c);
             }
@@ -118,19 +119,21 @@ KVG_DEV void kvg_put_scratch(const kvg_sm90_params &p, const W &w, float *scratc
 }
 
 /* Add up the splits of a block through shared memory. */
-template <typename W, int NSEG>
-KVG_DEV void kvg_finish_splits(const kvg_sm90_params &p, const kvg_sm90_segment &x, const W &w,
-                               float *scratch, int split, int head_row)
+template <typename W, int NSEG, int NB>
+KVG_DEV void kvg_finish_splits(const kvg_sm90_params &p, const kvg_sm90_segment &x, const W (&w)[NB],
+                               float *scratch, int split, int head_row, int flip)
 {
     const int lanes_wide = p.heads * p.row_blocks, pitch = p.head_dim, rows = KVG_SM90_WARPS * p.columns;
     float2 *stats = (float2 *)(scratch + (int64_t)rows * pitch);
     kvg_named_barrier(1, 32 * KVG_SM90_WARPS); /* the scratch of the segment before has been read */
-    kvg_put_scratch<W, NSEG>(p, w, scratch, stats, split, head_row);
+#pragma unroll
+    for (int n = 0; n < NB; n++)
+        kvg_put_scratch<W, NSEG>(p, w[n], scratch, stats, split, head_row, 8 * n, flip);
     kvg_named_barrier(1, 32 * KVG_SM90_WARPS);
     const int per_row = p.head_dim / 4;
     for (int i = threadIdx.x; i < lanes_wide * p.columns * per_row; i += 32 * KVG_SM90_WARPS) {
         const int r = i / per_row, dim = i % per_row * 4;
-        const int hr = r / p.columns, row = hr % p.row_blocks * 8 + r % p.columns;
+        const int hr = r / p.columns, row = hr % p.row_blocks * 8 * NB + r % p.columns;
         /* All loads at once; places beyond the last split repeat it with weight 0. */
         float2 st[KVG_SM90_WARPS];
         float4 v[KVG_SM90_WARPS];
@@ -160,14 +163,15 @@ KVG_DEV void kvg_finish_splits(const kvg_sm90_params &p, const kvg_sm90_segment 
     }
 }
 
-template <int KV, int FP8, int NSEG, int SUB, int PROBE>
+template <int KV, int FP8, int NSEG, int SUB, int PROBE, int NB>
 KVG_DEV void kvg_arithmetic_warp(const kvg_sm90_params &p, kvg_sm90_shared &sh, uint32_t stages,
                                  const int32_t *prefix, float *scratch)
 {
     using W = kvg_sm90_warp<KV, FP8, NSEG, SUB>;
+    using P = kvg_sm90_products<KV, FP8, NSEG, SUB, NB>;
     const int lane = threadIdx.x & 31, g = lane / 4, t = lane % 4, warp = threadIdx.x / 32;
     const int head_row = warp % (p.heads * p.row_blocks), split = warp / (p.heads * p.row_blocks);
-    const int local_head = head_row / p.row_blocks, row0 = head_row % p.row_blocks * 8;
+    const int local_head = head_row / p.row_blocks, row0 = head_row % p.row_blocks * 8 * NB;
     const uint32_t head_bytes = p.box_tokens * KVG_SM90_SEGMENT, seg_bytes = head_bytes * p.heads,
                    box_bytes = seg_bytes * NSEG;
     /* Offsets of the tile's groups of 8 keys. */
@@ -177,33 +181,32 @@ KVG_DEV void kvg_arithmetic_warp(const kvg_sm90_params &p, kvg_sm90_shared &sh, 
         group_at[i] = (split * (W::tile / p.box_tokens) + 8 * i / p.box_tokens) * box_bytes +
                       8 * i % p.box_tokens * KVG_SM90_SEGMENT + local_head * head_bytes;
     const uint32_t k_col = g * KVG_SM90_SEGMENT + ((2 * t) ^ g) * 16;
-    const uint32_t v_even = 2 * t * KVG_SM90_SEGMENT + (g ^ (2 * t)) * 16;
-    const uint32_t v_odd = (2 * t + 1) * KVG_SM90_SEGMENT + (g ^ (2 * t + 1)) * 16;
+    const uint32_t v_col = P::v_col(g, t);
 
     const int tiles_per_slab = p.tiles_per_slab;
-    W w;
+    W w[NB];
     kvg_sm90_ring ring = {0, 0};
-    int slot = 0;
-    uint32_t slot_phase = 0;
+    uint32_t unit = 0;
     kvg_sm90_walk walk;
     kvg_sm90_segment x;
     while (true) {
-        kvg_bar_wait(kvg_smem(&sh.unit_full[slot]), slot_phase);
+        const int slot = unit % KVG_SM90_UNIT_RING;
+        kvg_bar_wait(kvg_smem(&sh.unit_full[slot]), unit / KVG_SM90_UNIT_RING & 1);
         const int u = sh.unit[slot];
         __syncwarp();
         if (lane == 0)
             kvg_bar_arrive(kvg_smem(&sh.unit_empty[slot]));
-        if (++slot == KVG_SM90_UNIT_RING) {
-            slot = 0;
-            slot_phase ^= 1;
-        }
+        unit++;
         if (u < 0)
             return;
         walk.open(p, prefix, u);
         while (walk.next(p, prefix, x)) {
             const int kv_head = x.head_block * p.heads + local_head;
-            w.load_q(p, x, kv_head, row0);
-            w.clear();
+#pragma unroll
+            for (int n = 0; n < NB; n++) {
+                w[n].load_q(p, x, kv_head, row0 + 8 * n);
+                w[n].clear();
+            }
             const int open = p.causal ? x.len - x.q_len + 1 : x.len; /* keys below are seen by all rows */
             const int shut = p.window > 0 ? x.len - p.window : 0;    /* keys below are not */
             int step, end;
@@ -220,41 +223,46 @@ KVG_DEV void kvg_arithmetic_warp(const kvg_sm90_params &p, kvg_sm90_shared &sh, 
                 const int key0 = start + j * W::tile;
                 const bool work = key0 < limit && key0 + W::tile > x.first;
                 const bool masked = key0 + W::tile > min(limit, open) || key0 < shut;
-                uint32_t pf[SUB][2];
+                uint32_t pf[NB][SUB][2];
                 {
                     kvg_bar_wait(kvg_smem(&sh.full[ring.stage]), ring.phase);
                     const uint32_t base = stages + ring.stage * p.stage_bytes;
-                    float s[SUB][4] = {};
+                    float s[NB][SUB][4] = {};
                     if (work && !PROBE)
-                        w.keys(s, base, seg_bytes, group_at, k_col);
+                        P::keys(w, s, base, seg_bytes, group_at, k_col);
                     __syncwarp();
                     if (lane == 0)
                         kvg_bar_arrive(kvg_smem(&sh.empty[ring.stage]));
                     ring.next(p.stages);
                     if (work && !PROBE) {
-                        w.template softmax<true>(p, x, s, pf, key0 + g, limit, masked, fresh);
+#pragma unroll
+                        for (int n = 0; n < NB; n++)
+                            w[n].template softmax<true>(p, x, s[n], pf[n], key0 + g, limit, masked, fresh);
                         fresh = false;
                     }
                 }
                 kvg_bar_wait(kvg_smem(&sh.full[ring.stage]), ring.phase);
                 if (work && !PROBE)
-                    w.values(x, pf, stages + ring.stage * p.stage_bytes, seg_bytes, group_at, v_even, v_odd,
-                             key0 + 2 * t, limit, masked);
+                    P::values(w, x, pf, stages + ring.stage * p.stage_bytes, seg_bytes, group_at, v_col,
+                              key0 + 2 * t, limit, masked);
                 __syncwarp();
                 if (lane == 0)
                     kvg_bar_arrive(kvg_smem(&sh.empty[ring.stage]));
                 ring.next(p.stages);
             }
             if constexpr (!PROBE) {
-                {
+#pragma unroll
+                for (int n = 0; n < NB; n++)
 #pragma unroll
                     for (int c = 0; c < 2; c++)
                         for (int d = 4; d < 32; d *= 2)
-                            w.l[c] += __shfl_xor_sync(~0u, w.l[c], d);
-                    if (p.splits_per_block > 1)
-                        kvg_finish_splits<W, NSEG>(p, x, w, scratch, split, head_row);
-                    else
-                        kvg_finish_single<W, NSEG>(p, x, w, kv_head, row0);
+                            w[n].l[c] += __shfl_xor_sync(~0u, w[n].l[c], d);
+                if (p.splits_per_block > 1) {
+                    kvg_finish_splits<W, NSEG, NB>(p, x, w, scratch, split, head_row, P::flip(g));
+                } else {
+#pragma unroll
+                    for (int n = 0; n < NB; n++)
+                        kvg_finish_single<W, NSEG>(p, x, w[n], kv_head, row0 + 8 * n, P::flip(g));
                 }
             }
         }
@@ -263,14 +271,19 @@ KVG_DEV void kvg_arithmetic_warp(const kvg_sm90_params &p, kvg_sm90_shared &sh, 
 
 /* Registers at launch. Where 32 accumulators do, 136 leave room on the multiprocessor for a block of the
  * merge, which then waits at the door instead of being launched at the end. */
-template <int KV, int NSEG> struct kvg_sm90_registers {
-    static constexpr bool small = KV == KVG_BF16 ? NSEG <= 2 : NSEG == 1;
-    static constexpr int at_launch = small ? 136 : 168, reader = small ? 72 : 88,
-                         arithmetic = small ? 168 : 208;
+template <int KV, int NSEG, int NB> struct kvg_sm90_registers {
+    static constexpr bool small = NB == 1 && (KV == KVG_BF16 ? NSEG <= 2 : NSEG == 1);
+    static constexpr int at_launch = small ? 136 : 168,
+                         reader = small    ? 72
+                                  : NB > 1 ? 56
+                                           : 88,
+                         arithmetic = small    ? 168
+                                      : NB > 1 ? 224
+                                               : 208;
 };
 
-template <int KV, int FP8, int NSEG, int SUB, int PROBE>
-__global__ void __maxnreg__((kvg_sm90_registers<KV, NSEG>::at_launch))
+template <int KV, int FP8, int NSEG, int SUB, int PROBE, int NB>
+__global__ void __maxnreg__((kvg_sm90_registers<KV, NSEG, NB>::at_launch))
     kvg_decode_sm90(const __grid_constant__ kvg_sm90_params p)
 {
     extern __shared__ uint8_t raw[];
@@ -300,7 +313,7 @@ __global__ void __maxnreg__((kvg_sm90_registers<KV, NSEG>::at_launch))
     /* Registers move between groups of 4 warps only, so the reader brings three idle warps along. The reader
      * does not wait for anybody: it is the one who has set the barriers up. */
     if (warp >= KVG_SM90_WARPS) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kvg_sm90_registers<KV, NSEG>::reader));
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kvg_sm90_registers<KV, NSEG, NB>::reader));
         if (warp == KVG_SM90_WARPS) {
             if (prefix)
                 kvg_named_barrier(2, busy);
@@ -309,11 +322,12 @@ __global__ void __maxnreg__((kvg_sm90_registers<KV, NSEG>::at_launch))
             kvg_reader<NSEG, 16 * SUB>(p, sh, kvg_smem(base), prefix);
         }
     } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kvg_sm90_registers<KV, NSEG>::arithmetic));
+        asm volatile(
+            "setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kvg_sm90_registers<KV, NSEG, NB>::arithmetic));
         if (prefix)
             kvg_prefix_slabs(p, prefix);
         kvg_named_barrier(2, busy);
-        kvg_arithmetic_warp<KV, FP8, NSEG, SUB, PROBE>(p, sh, kvg_smem(base), prefix, scratch);
+        kvg_arithmetic_warp<KV, FP8, NSEG, SUB, PROBE, NB>(p, sh, kvg_smem(base), prefix, scratch);
     }
 }
 
@@ -325,12 +339,12 @@ static __global__ void kvg_zero_counter(uint32_t *counter)
 }
 
 /* Launch for one cache dtype and path. */
-template <int KV, int FP8, int NSEG, int PROBE>
+template <int KV, int FP8, int NSEG, int PROBE, int NB>
 static cudaError_t kvg_sm90_launch_one(const kvg_sm90_params &p, int64_t blocks, int64_t smem,
                                        cudaStream_t stream)
 {
     constexpr int sub = NSEG == 1 ? 2 : 1; /* 32 keys a tile, or 16 */
-    const auto kernel = kvg_decode_sm90<KV, FP8, NSEG, sub, PROBE>;
+    const auto kernel = kvg_decode_sm90<KV, FP8, NSEG, sub, PROBE, NB>;
     cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
     if (e != cudaSuccess)
         return e;
@@ -348,6 +362,19 @@ static cudaError_t kvg_sm90_launch_one(const kvg_sm90_params &p, int64_t blocks,
         config.numAttrs = 1;
     }
     return cudaLaunchKernelEx(&config, kernel, p);
+}
+
+template <int KV, int FP8, int NSEG>
+static cudaError_t kvg_sm90_launch(const kvg_sm90_params &p, int probe, int64_t blocks, int64_t smem,
+                                   cudaStream_t stream)
+{
+    if (probe)
+        return kvg_sm90_launch_one<KV, FP8, NSEG, 1, 1>(p, blocks, smem, stream);
+    if (p.column_blocks == 1)
+        return kvg_sm90_launch_one<KV, FP8, NSEG, 0, 1>(p, blocks, smem, stream);
+    if constexpr (kvg_sm90_registers<KV, NSEG, 1>::small)
+        return kvg_sm90_launch_one<KV, FP8, NSEG, 0, 2>(p, blocks, smem, stream);
+    return cudaErrorInvalidValue;
 }
 
 enum { KVG_MERGE_THREADS = 256, KVG_MERGE_DIMS = 32 };

@@ -187,6 +187,7 @@ template <int KV, int FP8, int NSEG, int SUB>
 __global__ void __maxnreg__(200) kvg_decode_sm90_lean(const __grid_constant__ kvg_sm90_lean_params q)
 {
     using W = kvg_sm90_warp<KV, FP8, NSEG, SUB>;
+    using P = kvg_sm90_products<KV, FP8, NSEG, SUB, 1>;
     using R = kvg_lean_reader<NSEG, W::tile>;
     constexpr int TILE = W::tile, tile_bytes = (int)R::tile_bytes;
     extern __shared__ uint8_t raw[];
@@ -228,9 +229,9 @@ __global__ void __maxnreg__(200) kvg_decode_sm90_lean(const __grid_constant__ kv
         reader.template request<false>(p, st, x, tiles);
     reader.load(st, x, tiles, reader.later);
 
-    W w;
-    w.load_q(p, x, x.head_block, 0);
-    w.clear();
+    W w[1];
+    w[0].load_q(p, x, x.head_block, 0);
+    w[0].clear();
     const int box_tokens = TILE >> st.boxes_log2;
     const uint32_t seg_bytes = (uint32_t)(box_tokens * KVG_SM90_SEGMENT);
     uint32_t group_at[2 * SUB];
@@ -238,8 +239,7 @@ __global__ void __maxnreg__(200) kvg_decode_sm90_lean(const __grid_constant__ kv
     for (int i = 0; i < 2 * SUB; i++)
         group_at[i] = 8 * i / box_tokens * NSEG * seg_bytes + 8 * i % box_tokens * KVG_SM90_SEGMENT;
     const uint32_t k_col = g * KVG_SM90_SEGMENT + ((2 * t) ^ g) * 16;
-    const uint32_t v_even = 2 * t * KVG_SM90_SEGMENT + (g ^ (2 * t)) * 16;
-    const uint32_t v_odd = (2 * t + 1) * KVG_SM90_SEGMENT + (g ^ (2 * t + 1)) * 16;
+    const uint32_t v_col = P::v_col(g, t);
     const int open = p.causal ? x.len - x.q_len + 1 : x.len; /* keys below are seen by all rows */
 
     int stage = 0;
@@ -248,13 +248,13 @@ __global__ void __maxnreg__(200) kvg_decode_sm90_lean(const __grid_constant__ kv
         const int limit = min(c.start + st.split_tokens, x.len), key0 = c.start + c.tile * TILE;
         const bool masked = key0 + TILE > min(limit, open);
         const uint32_t tile = reader.ring + stage * 2 * tile_bytes, bar = reader.bars + 16 * stage;
-        uint32_t pf[SUB][2];
-        float s[SUB][4] = {};
+        uint32_t pf[1][SUB][2];
+        float s[1][SUB][4] = {};
         kvg_bar_wait(bar, phase);
-        w.keys(s, tile, seg_bytes, group_at, k_col);
-        w.template softmax<false>(p, x, s, pf, key0 + g, limit, masked, c.tile == 0);
+        P::keys(w, s, tile, seg_bytes, group_at, k_col);
+        w[0].template softmax<false>(p, x, s[0], pf[0], key0 + g, limit, masked, c.tile == 0);
         kvg_bar_wait(bar + 8, phase);
-        w.values(x, pf, tile + tile_bytes, seg_bytes, group_at, v_even, v_odd, key0 + 2 * t, limit, masked);
+        P::values(w, x, pf, tile + tile_bytes, seg_bytes, group_at, v_col, key0 + 2 * t, limit, masked);
         __syncwarp();
         reader.template request<true>(p, st, x, tiles);
         kvg_lean_next(&st, &c, tiles);
@@ -266,8 +266,8 @@ __global__ void __maxnreg__(200) kvg_decode_sm90_lean(const __grid_constant__ kv
 #pragma unroll
     for (int i = 0; i < 2; i++)
         for (int d = 4; d < 32; d *= 2)
-            w.l[i] += __shfl_xor_sync(~0u, w.l[i], d);
-    kvg_lean_put<W, NSEG>(w, p.columns, scratch, stats, warp);
+            w[0].l[i] += __shfl_xor_sync(~0u, w[0].l[i], d);
+    kvg_lean_put<W, NSEG>(w[0], p.columns, scratch, stats, warp);
     __syncthreads();
     kvg_lean_add<W, NSEG>(p, x, scratch, stats);
 }

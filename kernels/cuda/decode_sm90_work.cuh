@@ -31,8 +31,8 @@ struct kvg_sm90_params {
     int batch, q_heads, group, head_dim, block_size, window, causal, max_q_len;
     int64_t max_seq_len;
     int32_t *prefix_out; /* block 0 leaves the prefix sums here for the merge */
-    int heads, row_blocks, splits_per_block, columns, box_tokens, split_tokens, slab_tokens, slabs_per_seq,
-        head_blocks;
+    int heads, row_blocks, column_blocks, splits_per_block, columns, box_tokens, split_tokens, slab_tokens,
+        slabs_per_seq, head_blocks;
     int stages, stage_bytes, rectangular, dynamic, rounds, chunks_per_round;
     int boxes_log2, per_tile_log2, block_log2,
         tiles_per_slab; /* block_log2: -1 if block_size is no power of two */

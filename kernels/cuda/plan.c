@@ -153,9 +153,9 @@ static void cut_rounds(struct kvg_sm90_plan *plan, int64_t tokens_per_block, int
 static int lean_fits(const struct kvg_problem *p, const struct kvg_sm90_plan *plan, int64_t items,
                      int multiprocessors)
 {
-    return plan->heads == 1 && plan->row_blocks == 1 && plan->rounds == 1 && plan->rectangular &&
-           !p->window && !(p->soft_cap > 0) && plan->segments <= 2 && items <= multiprocessors &&
-           plan->chunks_per_round % p->batch == 0;
+    return plan->heads == 1 && plan->row_blocks * plan->column_blocks == 1 && plan->rounds == 1 &&
+           plan->rectangular && !p->window && !(p->soft_cap > 0) && plan->segments <= 2 &&
+           items <= multiprocessors && plan->chunks_per_round % p->batch == 0;
 }
 
 /* Shared memory beside the stages: barriers, prefix sums, and what the splits leave to be added up. */
@@ -187,9 +187,13 @@ int kvg_sm90_make_plan(const struct kvg_problem *p, const struct kvg_sm90_tuning
         return -1;
     }
     plan->rows = (int)rows;
-    plan->columns = rows < 8 ? (int)rows : 8;
+    /* K and V are read and widened once for 16 rows, where the registers do. */
+    plan->column_blocks = rows > 8 && p->head_dim <= 128 ? 2 : 1;
+    if (tuning && tuning->column_blocks == 1)
+        plan->column_blocks = 1;
+    plan->columns = (int)min64(rows, 8 * plan->column_blocks);
     plan->row_blocks = 1;
-    while (plan->row_blocks * 8 < rows)
+    while (plan->row_blocks * 8 * plan->column_blocks < rows)
         plan->row_blocks *= 2;
     plan->segments = (int)ceil_div(row_bytes, KVG_SM90_SEGMENT);
     plan->tile = plan->segments == 1 ? 32 : 16;

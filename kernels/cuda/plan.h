@@ -2,7 +2,7 @@
  *
  * plan.h: how the sm_90 decode kernel cuts a problem into work. Plain C, no GPU needed.
  *
- * A block has 8 arithmetic warps. Each takes `one KV head x 8 query rows x one split of the context`;
+ * A block has 8 arithmetic warps. Each takes `one KV head x 8 or 16 query rows x one split of the context`;
  * heads * row_blocks * splits_per_block = 8. The splits_per_block splits a block takes side by side are a
  * slab of slab_tokens = split_tokens * splits_per_block keys. All slabs of all sequences form one list, and
  * the list is cut into chunks; a work item is a chunk for one block of heads. Chunks get smaller from round
@@ -30,11 +30,13 @@ enum {
 };
 
 struct kvg_sm90_plan {
-    int heads;            /* KV heads a block works on at a time: 1, 2, 4 or 8, a divisor of kv_heads */
-    int row_blocks;       /* blocks of 8 query rows (a row: one query token x one query head of the group) */
+    int heads;         /* KV heads a block works on at a time: 1, 2, 4 or 8, a divisor of kv_heads */
+    int column_blocks; /* blocks of 8 query rows that a warp takes at once: 1 or 2 */
+    int row_blocks; /* warps for the query rows of a KV head; a row: one query token x one query head of the
+                       group */
     int splits_per_block; /* 8 / (heads * row_blocks) */
     int rows;             /* group * max_q_len, query rows of a KV head */
-    int columns;          /* min(rows, 8): rows a warp has at most */
+    int columns;          /* min(rows, 8 * column_blocks): rows a warp has at most */
     int segments;         /* 128-byte segments of a K or V row, the last one filled up with zeros */
     int tile;             /* keys between two updates of the running max: 32 or 16 */
     int box_tokens;       /* slots a bulk copy brings: 8, 16 or 32 */
@@ -67,9 +69,10 @@ struct kvg_sm90_tuning {
     int dynamic; /* 1 = yes, 2 = no */
     int stages;
     int rounds;
-    int ratio;     /* percent of what is left that a round takes */
-    int lean;      /* 2 = the large kernel always */
-    int promotion; /* bytes a miss brings into the L2: 128 or 256 */
+    int ratio;         /* percent of what is left that a round takes */
+    int lean;          /* 2 = the large kernel always */
+    int column_blocks; /* 1 = 8 query rows a warp, whatever their number */
+    int promotion;     /* bytes a miss brings into the L2: 128 or 256 */
 };
 
 /* Fill *plan for a device with `multiprocessors` and `smem_limit` bytes of shared memory a block. 0, or -1

@@ -102,6 +102,18 @@ KVG_DEV uint4 kvg_lds128(uint32_t a)
                  : "r"(a));
     return v;
 }
+KVG_DEV uint32_t kvg_lds32(uint32_t a)
+{
+    uint32_t v;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(a));
+    return v;
+}
+KVG_DEV uint2 kvg_lds64(uint32_t a)
+{
+    uint2 v;
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(a));
+    return v;
+}
 
 /* ---- global memory */
 /* Towards the L2, for a load that comes later. */

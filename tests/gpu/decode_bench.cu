@@ -218,13 +218,13 @@ static void check_quick()
             for (int hb : {1, 8}) {
                 spec s = base_spec(KVG_PATH_DEQUANT, (kvg_dtype)kv, 3, 300);
                 s.ragged = 1, s.head_dim = d;
-                kvg_sm90_tuning t = {hb, 32, 0, 0, hb == 8 ? 3 : 1, 50, 0, 0};
+                kvg_sm90_tuning t = {hb, 32, 0, 0, hb == 8 ? 3 : 1, 50, 0, 0, 0};
                 check_case(s, seed++, &t, "quick", false);
             }
     for (int kv : {KVG_BF16, KVG_E4M3})
         for (int64_t len : {17, 700}) { /* the lean kernel: one chunk a sequence, several */
             spec s = base_spec(KVG_PATH_DEQUANT, (kvg_dtype)kv, 2, len);
-            kvg_sm90_tuning t = {1, 16, 0, 2, 1, 0, 0, 0};
+            kvg_sm90_tuning t = {1, 16, 0, 2, 1, 0, 0, 0, 0};
             check_case(s, seed++, &t, "quick", true);
         }
     spec s = base_spec(KVG_PATH_FP8, KVG_E4M3, 3, 300);
@@ -232,6 +232,19 @@ static void check_quick()
     check_case(s, seed++, NULL, "quick", true);
     s.head_dim = 256;
     check_case(s, seed++, NULL, "quick", true);
+    const struct {
+        kvg_path path;
+        kvg_dtype kv;
+    } kinds[] = {{KVG_PATH_DEQUANT, KVG_BF16},
+                 {KVG_PATH_DEQUANT, KVG_E4M3},
+                 {KVG_PATH_DEQUANT, KVG_E5M2},
+                 {KVG_PATH_FP8, KVG_E4M3}};
+    for (auto &k : kinds) /* 16 query rows a warp, whole and in part */
+        for (int64_t q : {3, 4, 7}) {
+            spec r = base_spec(k.path, k.kv, 2, 200);
+            r.ragged = 1, r.q_len = q;
+            check_case(r, seed++, NULL, "quick", false);
+        }
 }
 
 /* The lean kernel over boundary shapes, and the large kernel over the same. */
@@ -252,7 +265,7 @@ static void check_lean(kvg_path path, kvg_dtype kv, uint64_t seed)
             s.block_size = sizes[n % 5], s.layout = n / 2 & 1, s.per_head = n / 3 & 1;
             s.nonneg = n / 5 & 1, s.causal = n % 9 != 8;
             s.q_len = n % 4 == 3 && s.q_heads / s.kv_heads <= 4 && len > 1 ? 2 : 1;
-            kvg_sm90_tuning t = {1, 0, 0, 2 + n / 3 % 3, 1, 0, n % 6 == 5 ? 2 : 0, 0};
+            kvg_sm90_tuning t = {1, 0, 0, 2 + n / 3 % 3, 1, 0, n % 6 == 5 ? 2 : 0, 0, 0};
             if (n % 8 == 7 && len <= 8192) /* one slab a sequence, lengths differ */
                 s.ragged = 1, t.split_tokens = (len + 127) / 128 * 16;
             bench_case c;
@@ -268,6 +281,28 @@ static void check_lean(kvg_path path, kvg_dtype kv, uint64_t seed)
         failures++;
     }
     printf("short work: %d failures of %d cases, %d by the lean kernel\n", failures - before, n, lean);
+}
+
+/* Row blocks and column blocks: every count of query rows at the edges of 8 and 16 columns. */
+static void check_rows(kvg_path path, kvg_dtype kv, uint64_t seed)
+{
+    static const int heads[][2] = {{32, 8}, {16, 1}, {9, 1}, {14, 2}, {48, 8}, {40, 4}, {64, 4}};
+    const int before = failures;
+    int n = 0;
+    for (auto &h : heads)
+        for (int64_t q : {1, 2, 3, 4, 5, 8, 16})
+            for (int64_t d : {64, 96, 128, 256}) {
+                const int group = h[0] / h[1];
+                if (group * q > 64)
+                    continue;
+                spec s = base_spec(path, kv, 3, n % 3 == 2 ? 6000 : 700);
+                s.ragged = n % 2, s.q_heads = h[0], s.kv_heads = h[1], s.head_dim = d, s.q_len = q;
+                s.block_size = n % 5 ? 16 : 8, s.layout = n / 2 & 1, s.per_head = n / 3 & 1;
+                s.causal = n % 7 != 6, s.window = n % 5 == 4 ? 100 : 0, s.cap = n % 6 == 5 ? 5.f : 0.f;
+                kvg_sm90_tuning t = {0, 0, 0, 0, n % 4 == 3 ? 3 : 0, 60, 0, 0, 0};
+                check_case(s, seed++, &t, "rows", false), n++;
+            }
+    printf("query rows: %d failures of %d cases\n", failures - before, n);
 }
 
 static void check_all()
@@ -296,6 +331,7 @@ static void check_all()
         check_case(b, seed++, NULL, "base", true);
         n++;
         check_lean(k.path, k.kv, 1000 + seed);
+        check_rows(k.path, k.kv, 2000 + seed);
         for (int64_t d : {64, 96, 128, 192, 256})
             for (int64_t bs : {8, 16, 24, 32, 64, 128, 256})
                 for (int lay = 0; lay < 2; lay++) {
@@ -332,7 +368,7 @@ static void check_all()
                     for (int rag = 0; rag < 2; rag++) {
                         spec s = b;
                         s.len = 2100, s.ragged = rag, s.nonneg = 1;
-                        kvg_sm90_tuning t = {hb, split, dyn, 0, 0, 0, 0, 0};
+                        kvg_sm90_tuning t = {hb, split, dyn, 0, 0, 0, 0, 0, 0};
                         check_case(s, seed++, &t, "split", false), n++;
                     }
         for (int64_t len : {1024, 1025, 2047, 4096, 9000})
@@ -350,7 +386,7 @@ static void check_all()
                 for (int rag = 0; rag < 2; rag++) {
                     spec s = b;
                     s.len = 30000, s.ragged = rag;
-                    kvg_sm90_tuning t = {8, 32, 0, 0, rounds, ratio, 0, 0};
+                    kvg_sm90_tuning t = {8, 32, 0, 0, rounds, ratio, 0, 0, 0};
                     check_case(s, seed++, &t, "rounds", false), n++;
                 }
         spec s = b;
@@ -464,7 +500,7 @@ static void bench_all(bool sweep)
                     for (int rounds : {1, 2, 3, 4})
                         for (int ratio : {50, 60, 70, 80})
                             for (int stages : {0, 3, 4, 5}) {
-                                kvg_sm90_tuning tune = {hb, split, 0, stages, rounds, ratio, 0, 0};
+                                kvg_sm90_tuning tune = {hb, split, 0, stages, rounds, ratio, 0, 0, 0};
                                 const bool large = per > 8000;
                                 if ((rounds == 1) != (ratio == 50) ||
                                     (large && (hb < 4 || rounds < 3 || split < 128 || stages)) ||

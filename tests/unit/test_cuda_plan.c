@@ -51,7 +51,8 @@ static void check_plan(const struct kvg_problem *p, const struct kvg_sm90_plan *
 {
     assert_int_equal(plan->heads * plan->row_blocks * plan->splits_per_block, KVG_SM90_WARPS);
     assert_int_equal(p->kv_heads % plan->heads, 0);
-    assert_true(plan->row_blocks * 8 >= plan->rows);
+    assert_true(plan->row_blocks * plan->column_blocks * 8 >= plan->rows);
+    assert_true(plan->columns <= 8 * plan->column_blocks && plan->columns <= plan->rows);
     assert_true(plan->stages >= 2);
     assert_true(plan->smem_bytes <= SMEM);
     assert_int_equal(p->block_size % plan->box_tokens, 0);
