@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attention.h: the contract between the driver of CPU attention (attention.c: plan, pages, masks, splits,
- * merge) and the micro-kernels of one instruction set (attention_scalar.c, _avx2.c, _avx512vbmi.c,
+ * attention.h: the contract between the driver of CPU attention (attention_call.h: plan, pages, masks,
+ * splits, merge) and the micro-kernels of one instruction set (attention_scalar.c, _avx2.c, _avx512vbmi.c,
  * _avx512fp16.c).
  *
  * The unit of work is a tile of KVG_TILE keys of one KV head against all query rows of that head's GQA group

@@ -30,6 +30,7 @@ static void test_philox_known_answers(void **state)
         }
     }
 }
+
 static void test_coordinates_reach_the_counter(void **state)
 {
     (void)state;
