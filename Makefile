@@ -173,7 +173,8 @@ $(B)/tests/%: $(B)/obj/tests/unit/%.o $(LIB_OBJ)
 	$(Q)$(CC) $(COMMON) $(LDFLAGS) -rdynamic -o $@ $^ -lcmocka $(LDLIBS_ALL)
 .SECONDARY: $(TESTS:$(B)/tests/%=$(B)/obj/tests/unit/%.o)
 
--include $(OBJ:.o=.d) $(patsubst %,$(B)/obj/tests/mutants/%.d,mutants rules speed) $(patsubst $(B)/tests/%,$(B)/obj/tests/unit/%.d,$(TESTS))
+MUTANTS_OBJ := $(patsubst %,$(B)/obj/tests/mutants/%.o,mutants faults one_mutant matrix rules speed)
+-include $(OBJ:.o=.d) $(MUTANTS_OBJ:.o=.d) $(patsubst $(B)/tests/%,$(B)/obj/tests/unit/%.d,$(TESTS))
 
 # ---------------------------------------------------------------- CUDA
 # $(B)/cuda/WHICH/ holds objects with code for WHICH (see CUDA_FOR). A decode kernel that spills registers or uses
@@ -221,14 +222,15 @@ asan: deps-test ## the same tests under AddressSanitizer and UndefinedBehaviorSa
 
 mutants: $(B)/mutants $(B)/mutants.so ## the right kernel with one fault, again and again: who is caught, and by what
 	@OMP_NUM_THREADS=1 $(B)/mutants $(MUTANTS_ARGS) $(B)/mutants.so tests/mutants/mutants.yaml
-$(B)/mutants: $(addprefix $(B)/obj/tests/mutants/,mutants.o rules.o speed.o) $(LIB_OBJ)
+$(B)/mutants: $(MUTANTS_OBJ) $(LIB_OBJ)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(COMMON) $(LDFLAGS) -rdynamic -o $@ $^ $(LDLIBS_ALL)
-$(B)/mutants.so: $(addprefix tests/mutants/,attention.c store.c slow.c plugin.c faults.def slow.def mutant.h)
+$(B)/mutants.so: $(addprefix tests/mutants/,attention.c attention_reads.c attention_call.c store.c slow.c plugin.c \
+                  faults.def slow.def mutant.h attention_row.h)
 	@mkdir -p $(@D)
 	$(call say,CC,$@)
 	$(Q)$(CC) -std=c11 -O3 -g -D_GNU_SOURCE -ffp-contract=off $(WARN) -fPIC -shared -o $@ $(filter %.c,$^) -lm
-$(B)/obj/tests/mutants/mutants.o: tests/mutants/faults.def
+$(B)/obj/tests/mutants/faults.o: tests/mutants/faults.def
 
 C_FILES = $(shell git ls-files '*.c' '*.h' '*.cc' '*.cu' '*.cuh' '*.def' 2>/dev/null)
 lint: ## clang-format and cppcheck

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * faults.c: the faults, as faults.def lists them, and the checks that are meant to find them, told by the
+ * words of a reason.
+ */
+#include <string.h>
+
+#include "mutants.h"
+
+const struct fault mutant_faults[FAULTS] = {
+#define MUTANT(name, where, fault_class, diagnosis, checks, shows, words)                                    \
+    {#name, where, fault_class, diagnosis, checks, shows, words},
+#include "faults.def"
+#undef MUTANT
+};
+
+int mutant_is_right(int fault)
+{
+    return strncmp(mutant_faults[fault].name, "none_", 5) == 0;
+}
+
+int mutant_twin(int fault)
+{
+    return mutant_faults[fault].where == WHERE_STORE       ? FAULT_none_store
+           : mutant_faults[fault].where == WHERE_TWO_LEVEL ? FAULT_none_two_level
+                                                           : FAULT_none_attention;
+}
+
+const struct check mutant_checks[CHECKS] = {
+    {"renewed", "after its inputs changed in place"},
+    {"far", "in pages far into the cache"},
+    {"lse_null", "without an lse"},
+    {"special", "special values"},
+    {"repeat", "on the same inputs differ"},
+    {"repeat", "runs on the same inputs store"},
+    {"memory", "was written "},
+    {"input", "was changed, and it is an input"},
+    {"call", "returned "},
+    {"quantize", "quantize_q"},
+    {"store", "store: "},
+    {"nonfinite", "nonfinite: "},
+    {"empty", "empty: "},
+    {"lse", "lse: "},
+    {"bound", "bound: "},
+    {"probable", "probable: "},
+    {"gain", "gain: "},
+    {"offset", "offset: "},
+    {"slot", "slot: "},
+    {"page", "page: "},
+    {"split", "split: "},
+    {"crash", ""},
+};
+
+unsigned mutant_checks_in(const char *reason)
+{
+    unsigned found = 0;
+    for (int i = 0; i < CRASH; i++) {
+        if (!strstr(reason, mutant_checks[i].words))
+            continue;
+        found |= 1u << i;
+        if (i < OTHER_RUNS)
+            break;
+    }
+    return found;
+}
+
+/* Does the list of words hold this one? */
+static int names(const char *list, const char *word)
+{
+    const size_t n = strlen(word);
+    for (const char *at = list; (at = strstr(at, word)); at += n)
+        if ((at == list || at[-1] == ' ') && (at[n] == ' ' || at[n] == '\0'))
+            return 1;
+    return 0;
+}
+
+unsigned mutant_intended_checks(const struct fault *f)
+{
+    unsigned found = 0;
+    for (int i = 0; i < CHECKS; i++)
+        found |= names(f->checks, mutant_checks[i].name) ? 1u << i : 0u;
+    return found;
+}
+
+int mutant_class(const char *name)
+{
+    for (int i = 0; i < KVG_FAULT_CLASSES; i++)
+        if (strcmp(name, kvg_fault_class_name((enum kvg_fault_class)i)) == 0)
+            return i;
+    return KVG_FAULT_UNKNOWN;
+}
