@@ -59,8 +59,7 @@ int kvg_verdict_of_call(struct kvg_execution *x, const char *what, int code)
                        what, name, code);
 }
 
-/* What the session knows of kernel, phase, path and dtype; NULL when there is no room for more. */
-static struct kvg_follower *follower_of(struct kvg_execution *x)
+struct kvg_follower *kvg_follower_of(struct kvg_execution *x)
 {
     for (int i = 0; i < KVG_FOLLOWERS; i++) {
         struct kvg_follower *f = &x->session->followers[i];
@@ -76,13 +75,13 @@ static struct kvg_follower *follower_of(struct kvg_execution *x)
 
 int kvg_wants_renewal(struct kvg_execution *x)
 {
-    struct kvg_follower *f = x->timed ? NULL : follower_of(x);
+    struct kvg_follower *f = x->timed ? NULL : kvg_follower_of(x);
     return !f || f->times++ < KVG_FOLLOWED_ENOUGH;
 }
 
 int kvg_wants_again(struct kvg_execution *x)
 {
-    struct kvg_follower *f = follower_of(x);
+    struct kvg_follower *f = kvg_follower_of(x);
     if (f && x->prepared.frame) /* which is not asked for everything: others must still be */
         return f->again < KVG_FOLLOWED_ENOUGH;
     return !f || f->again++ < KVG_FOLLOWED_ENOUGH;

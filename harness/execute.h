@@ -39,6 +39,7 @@ struct kvg_follower {
     enum kvg_path path;
     enum kvg_cache_dtype dtype;
     int times, again; /* renewals; rounds of further runs */
+    int moved[4];     /* runs in another order, of each kind */
 };
 
 struct kvg_session {
@@ -180,6 +181,8 @@ int kvg_compare_outputs(struct kvg_execution *x, const struct kvg_attention_args
 void kvg_remark_whole(struct kvg_execution *x);
 void kvg_whole_free(struct kvg_execution *x);
 
+/* What the session knows of the case's kernel, phase, path and dtype; NULL when there is no room for more. */
+struct kvg_follower *kvg_follower_of(struct kvg_execution *x);
 /* Shall the inputs of this case change in place once more? Always where it is timed; else twice for each
  * kernel, phase, path and dtype: an answer that is remembered buys nothing where no clock runs, and would be
  * wrong in the next case that finds its buffers at the same place. */
@@ -220,6 +223,11 @@ int kvg_call_attention(struct kvg_execution *x, const struct kvg_attention_args 
  * outputs still stand. -1 with the verdict. */
 int kvg_attend_again(struct kvg_execution *x, const struct kvg_attention_args *args,
                      const struct kvg_expectation *e, int deterministic);
+/* The same work in other orders (execute_permute.c): each kind twice for each kernel, phase, path and dtype,
+ * where the case has something to rearrange and its cache is not too large. For a kernel that was seen to
+ * follow changed inputs. Leaves other outputs behind than the verified ones. -1 with the verdict. */
+int kvg_attend_permuted(struct kvg_execution *x, const struct kvg_attention_args *args,
+                        const struct kvg_expectation *e);
 /* The same in pages far into the cache. For a kernel that was seen to follow changed pages: one that does not
  * would fail here with the wrong words. */
 int kvg_attend_far(struct kvg_execution *x, const struct kvg_attention_args *args,

@@ -253,6 +253,8 @@ static int run_renewed(struct attention *a, int again)
     }
     if (!failed && again)
         failed = kvg_attend_far(x, &a->args, expectation);
+    if (!failed)
+        failed = kvg_attend_permuted(x, &a->args, expectation);
     kvg_expectation_free(expectation);
     return failed;
 }

@@ -25,7 +25,7 @@ extern "C" {
 #endif
 
 /* Raised whenever a struct below changes meaning or layout; a plug-in of another version is refused. */
-#define KVG_KERNEL_ABI_VERSION 2u
+#define KVG_KERNEL_ABI_VERSION 3u
 
 /* Errors a kernel may return. */
 enum {
@@ -82,6 +82,15 @@ struct kvg_problem {
     int threads;         /* CPU: threads to use, >= 1. CUDA: ignored */
 };
 
+/* Other orders of the same work. Pages lie elsewhere in the cache; KV heads, their scales and query heads
+ * carry other numbers; sequences stand in another order in the batch; `threads` is another. */
+enum kvg_rearrangement {
+    KVG_MOVE_PAGES = 1,
+    KVG_MOVE_HEADS = 2,
+    KVG_MOVE_SEQUENCES = 4,
+    KVG_MOVE_WORK = 8 /* CPU alone */
+};
+
 /* The arithmetic a kernel declares for one sequence of one problem. The error bound of the row is
  * derived from this and from nothing else, so it must say what the code does: too modest and a right
  * kernel is called incorrect, too generous and small faults hide in the bound (large ones still fail the
@@ -116,7 +125,9 @@ struct kvg_arithmetic {
                              key of the sequence, or, with split_from_window, from the first visible key;
                              0 = one split */
     int split_from_window;
-    int deterministic; /* 1: two runs on the same inputs give the same bits */
+    int deterministic;   /* 1: two runs on the same inputs give the same bits */
+    int same_bits_under; /* set of enum kvg_rearrangement: those that leave every row its bits; in the others
+                            the output must be right, no more. Of no account unless deterministic */
 };
 
 /* K or V in pages. Element (token t of sequence b, head h, dim d) is at

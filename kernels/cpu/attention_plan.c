@@ -90,6 +90,7 @@ void kvg_attention_arithmetic(const struct kvg_attention_ops *ops, const struct 
     out->tile = KVG_TILE;
     out->split_tokens = split_tokens(problem);
     out->deterministic = 1;
+    out->same_bits_under = KVG_MOVE_PAGES | KVG_MOVE_HEADS | KVG_MOVE_SEQUENCES | KVG_MOVE_WORK;
 }
 
 static int64_t minimum(int64_t a, int64_t b)

@@ -117,6 +117,7 @@ static void arithmetic(const struct kvg_problem *p, int64_t seq_len, struct kvg_
     out->tile = plan.tile;
     out->split_tokens = plan.split_tokens;
     out->deterministic = 1;
+    out->same_bits_under = KVG_MOVE_PAGES | KVG_MOVE_HEADS; /* a sequence's place decides where it is cut */
 }
 
 static int64_t workspace_bytes(const struct kvg_problem *p)

@@ -156,6 +156,18 @@ static void raise_maximum(struct row *r, struct split *s, float max)
     s->max = max;
 }
 
+/* Both orders are right, but their sums have other last bits. */
+static int back_to_front(const struct row *r, int64_t key)
+{
+    const struct mutant *m = r->m;
+    const struct kvg_attention_args *a = r->a;
+    const int64_t page = a->block_table[r->b * a->block_table_stride + key / r->p->block_size];
+    return (FAULT(order_by_page_number) && 2 * page >= a->num_blocks) ||
+           (FAULT(order_by_head) && r->head == r->p->q_heads - 1) ||
+           (FAULT(order_by_sequence) && r->b == r->p->batch - 1) ||
+           (FAULT(order_by_threads) && r->p->threads == 1);
+}
+
 static void take_tile(struct row *r, struct split *s, int64_t from, int64_t to)
 {
     const struct mutant *m = r->m;
@@ -174,7 +186,8 @@ static void take_tile(struct row *r, struct split *s, int64_t from, int64_t to)
         max = fmaxf(max, logit_of(r, dot(r, key)) + 0.0f * key[0]) + 0.0f * key[0];
     }
     raise_maximum(r, s, max);
-    for (int64_t t = 0; t < keys; t++) {
+    for (int64_t n = 0; n < keys; n++) {
+        const int64_t t = back_to_front(r, from) ? keys - 1 - n : n;
         const float w = power_of_two(r, (logit[t] - max) * LOG2E + p_offset(r));
         weight[t] = rounded_weight(r, w);
         if (FAULT(tile_last_key_missed) && t == MUTANT_TILE - 1)

@@ -31,6 +31,7 @@ const struct check mutant_checks[CHECKS] = {
     {"far", "in pages far into the cache"},
     {"lse_null", "without an lse"},
     {"special", "special values"},
+    {"permuted", "permuted: "},
     {"repeat", "on the same inputs differ"},
     {"repeat", "runs on the same inputs store"},
     {"memory", "was written "},

@@ -34,7 +34,9 @@ static void arithmetic(const struct mutant *m, const struct kvg_problem *p, stru
                                    .tile = MUTANT_TILE,
                                    .tile_last_first = fp8,
                                    .split_tokens = two_level ? MUTANT_LONG_SPLIT : MUTANT_SPLIT,
-                                   .deterministic = 1};
+                                   .deterministic = 1,
+                                   .same_bits_under =
+                                       KVG_MOVE_PAGES | KVG_MOVE_HEADS | KVG_MOVE_SEQUENCES | KVG_MOVE_WORK};
 }
 
 #define MUTANT(id, part, fault_class, diagnosis, checks, shows, words)                                       \
