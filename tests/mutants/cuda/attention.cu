@@ -17,7 +17,7 @@
 enum { THREADS = 256, WARPS = THREADS / 32, TILE = 32, SPLIT = 256, MOST_DIMS = 256 };
 
 enum fault {
-#define MUTANT(name, fault_class, checks, words) FAULT_##name,
+#define MUTANT(name, fault_class, diagnosis, checks, words) FAULT_##name,
 #include "faults.def"
 #undef MUTANT
 };
@@ -269,6 +269,7 @@ static void arithmetic(const struct kvg_problem *p, int64_t, struct kvg_arithmet
     out->tile = TILE;
     out->split_tokens = SPLIT;
     out->deterministic = 1;
+    out->same_bits_under = KVG_MOVE_PAGES | KVG_MOVE_HEADS | KVG_MOVE_SEQUENCES;
 }
 
 static int64_t splits_of(const struct kvg_problem *p)

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # run.sh KVGAUGE PLUGIN.so [NAME ...]: every CUDA mutant over mutants.yaml on this machine's GPU; prints what caught
-# each. All must be caught, by a check that is meant for the fault, and the right kernel ("none") by nothing.
+# each, and the kind of fault that is suspected. All must be caught, by a check that is meant for the fault, and the
+# right kernel ("none") by nothing.
 #
 # Exit code: 0 if so, 2 if not, 3 where the mutants could not be run.
 set -u
@@ -12,9 +13,9 @@ shift 2
 out=$(mktemp -d) || exit 3
 trap 'rm -rf "$out"' EXIT
 
-# name|class|checks, a line a mutant
-mutants=$(sed -nE 's/^MUTANT\(([a-z0-9_]+), "([^"]*)", "([^"]*)".*/\1|\2|\3/p' "$here/faults.def")
-[ $# -eq 0 ] || mutants=$(grep -E "^($(IFS='|'; echo "$*"))\|" <<<"$mutants")
+# name;class;diagnosis;checks, a line a mutant
+mutants=$(sed -nE 's/^MUTANT\(([a-z0-9_]+), "([^"]*)", "([^"]*)", "([^"]*)".*/\1;\2;\3;\4/p' "$here/faults.def")
+[ $# -eq 0 ] || mutants=$(grep -E "^($(IFS='|'; echo "$*"));" <<<"$mutants")
 # measure FILE FILTER NAMES: one run; its rows are appended to rows.csv, without the header
 measure() {
     local kernels
@@ -22,13 +23,13 @@ measure() {
     kernels=$(sed 's|^|cuda_mutant/|' <<<"$3" | paste -sd,)
     "$kvgauge" run --suite "$here/mutants.yaml" --kernel "$kernels" --plugin "$plugin" --verify-only --quiet --no-plots \
         --filter "$2" --timeout 8 --out "$out/$1.h5" >"$out/log" 2>&1
-    "$kvgauge" show --format csv --columns kernel,status,reason "$out/$1.h5" >"$out/$1.csv" ||
+    "$kvgauge" show --format csv --columns kernel,status,suspected,reason "$out/$1.h5" >"$out/$1.csv" ||
         { cat "$out/log" >&2; exit 3; }
     tail -n +2 "$out/$1.csv" >>"$out/rows.csv"
 }
 # A row of a mutant that takes the worker with it costs a new worker, and the timeout where it hangs: one is enough.
 deadly='illegal_address|hangs'
-names=$(cut -d'|' -f1 <<<"$mutants")
+names=$(cut -d';' -f1 <<<"$mutants")
 measure most . "$(grep -vE "^($deadly)\$" <<<"$names")"
 measure deadly head_dim=64 "$(grep -E "^($deadly)\$" <<<"$names")"
 
@@ -37,19 +38,20 @@ awk -F, -v list="$mutants" '
 BEGIN {
     total = split(list, line, "\n")
     for (i = 1; i <= total; i++) {
-        split(line[i], f, "|")
-        name[i] = f[1]; class[f[1]] = f[2]
-        checks[f[1]] = line[i]; sub(/^[^|]*\|[^|]*\|/, "", checks[f[1]])
+        split(line[i], f, ";")
+        name[i] = f[1]; class[f[1]] = f[2]; diagnosis[f[1]] = f[3]; checks[f[1]] = f[4]
     }
 }
 {
     kernel = $1; sub(/^"?cuda_mutant\//, "", kernel); sub(/"$/, "", kernel)
-    reason = $0; sub(/^[^,]*,[^,]*,/, "", reason)
+    reason = $0; sub(/^[^,]*,[^,]*,[^,]*,/, "", reason)
+    suspected = $3; gsub(/"/, "", suspected)
     status = $2; gsub(/"/, "", status)
     rows[kernel]++
     if (status == "passed" || status == "0") next
     if (status == "skipped" || status == "4") { skipped++; if (!why) why = reason; next }
     seen[kernel]++
+    if (suspected != "" && ++votes[kernel, suspected] > most[kernel]) { most[kernel]++; verdict[kernel] = suspected }
     if (!first[kernel]) first[kernel] = status ": " reason
     if (kernel != "none" && (status ": " reason) ~ checks[kernel]) {
         meant[kernel]++
@@ -64,9 +66,14 @@ END {
         if (k == "none") { alarms = seen[k] + 0; if (alarms) printf "FALSE ALARM %s\n", first[k]; continue }
         faults++
         caught += meant[k] > 0
-        printf "%-24s %-13s %s %2d of %d  %.110s\n", k, class[k], meant[k] ? "caught" : seen[k] ? "BY LUCK" : "MISSED",
-            seen[k], rows[k], first[k]
+        asked += diagnosis[k] != ""
+        right = diagnosis[k] != "" && verdict[k] ~ ("^(" diagnosis[k] ")$")
+        told += right
+        printf "%-22s %-13s %s %2d of %2d  %-18s %s %.110s\n", k, class[k],
+            meant[k] ? "caught" : seen[k] ? "BY LUCK" : "MISSED", seen[k], rows[k], verdict[k],
+            diagnosis[k] == "" || right ? "       " : "(wrong)", first[k]
     }
+    printf "%d of %d diagnosed right, by what most of their rows are suspected of\n", told, asked
     printf "%d of %d caught, %d false alarms\n", caught, faults, alarms
     exit caught == faults && !alarms ? 0 : 2
 }' "$out/rows.csv"
