@@ -68,19 +68,18 @@ struct kvg_ref_bound_model {
     struct kvg_ref_floors floors;
 };
 struct kvg_ref_terms {
-    double *abs_pv;        /* sum p |v| */
-    double *logit_shift;   /* sum p (e^delta - 1) |v - o|, to be divided by `shrink` */
-    double *p_rounding;    /* sum eta |v| */
-    double *sq_pv;         /* sum p^2 v^2 */
-    double *sq_logit;      /* sum p^2 delta^2 (v - o)^2 */
-    double *sq_p_rounding; /* sum eta^2 v^2 */
-    double *abs_aligned;   /* sum p' |v|', p' = min(max(p, floor * p_max), 16 p) (a P that is not rounded to
-                              zero has at least half the smallest subnormal, 2^-4 of the smallest normal) */
-    double *sq_aligned;    /* sum p'^2 |v|'^2 */
-    double *shrink;        /* [rows] sum p e^-delta */
-    double *eta_sum;       /* [rows] sum eta: matters where the row sum adds rounded P */
-    double *delta_mean;    /* [rows] sum p delta: the error bound of the lse to first order */
-    double *grow;          /* [rows] sum p (e^delta - 1) */
+    double *abs_pv;      /* sum p |v| */
+    double *logit_shift; /* sum p (e^delta - 1) |v - o|, to be divided by `shrink` */
+    double *p_rounding;  /* sum eta |v| */
+    double *sq_pv;       /* sum p^2 v^2 */
+    double *sq_logit;    /* sum p^2 delta^2 (v - o)^2 */
+    double *abs_aligned; /* sum p' |v|', p' = min(max(p, floor * p_max), 16 p) (a P that is not rounded to
+                            zero has at least half the smallest subnormal, 2^-4 of the smallest normal) */
+    double *sq_aligned;  /* sum p'^2 |v|'^2 */
+    double *shrink;      /* [rows] sum p e^-delta */
+    double *eta_sum;     /* [rows] sum eta: matters where the row sum adds rounded P */
+    double *delta_mean;  /* [rows] sum p delta: the error bound of the lse to first order */
+    double *grow;        /* [rows] sum p (e^delta - 1) */
 };
 
 struct kvg_ref_attention {

@@ -2,9 +2,16 @@
  *
  * attention_bound.c: the sums from which an error bound is built, beside the exact output.
  *
- * Every sum needs the final weights and the final output of its row, so the exact reference runs first and
- * the context is then read a second time. All of it is in double: the squares of small weights leave the
- * range of FP32. Pieces and merge order are those of the exact reference.
+ * Every sum needs the final weights and the final output of its row. So a piece of the context is first done
+ * as the exact reference does it; then its values are read once more, with the FP32 weights that are still
+ * there. A row whose context is cut into several pieces has to wait for all of them: it gets a second pass,
+ * which begins with the logits again. Pieces and merge order are those of the exact reference.
+ *
+ * A bound needs no sixteen digits. Sums are taken in FP32 over CHUNK keys and then join a double; weights are
+ * relative to the largest of the piece, values are codes, so that the scales come in at the end, in double.
+ * Then every sum is made larger by what FP32 can have lost: a bound that is too small is none. That is
+ * CHUNK_LOSS for roundings, and what a square may have lost below the smallest number of FP32. Squares that
+ * leave it at the other end (values beyond 2^63) make the bound infinite.
  */
 #include "attention_rows.h"
 #include "clones.h"
@@ -14,23 +21,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef double double4 __attribute__((vector_size(32)));
-typedef int64_t long4 __attribute__((vector_size(32)));
-
-/* Sums per output element, in the order of a record; then four per row. The last two take a pass of their own
- * over V, and only where there are floors. */
-enum { ABS_PV, LOGIT_SHIFT, P_ROUNDING, SQ_PV, SQ_LOGIT, SQ_P_ROUNDING, ABS_ALIGNED, SQ_ALIGNED, SUMS };
-enum { ELEMENT_SUMS = ABS_ALIGNED };
+/* Keys that are added up in FP32. */
+enum { CHUNK = 8 * KVG_BLOCK_TOKENS };
+/* Roundings of FP32, relative: a chain of CHUNK additions, and the few of factors and products before it (a
+ * square has them twice, e^delta - 1 some ten): less than 2 * CHUNK in all, each 2^-24. */
+#define CHUNK_LOSS (2 * CHUNK * 0x1p-24)
+/* Squares below the smallest normal number lose up to half the smallest subnormal, 2^-150, each. */
+#define SQUARE_LOSS (CHUNK * 0x1p-150)
 /* A P that is not rounded to zero is at least this share of the smallest normal: half a subnormal step. */
 #define LEAST_P_OF_FLOOR 0x1p-4
-enum { SHRINK, ETA_SUM, DELTA_MEAN, GROW, ROW_SUMS };
-/* Doubles of a record: a multiple of 4, so that vectors stay aligned. */
-#define RECORD(dim) (SUMS * (dim) + 4)
+/* Up to this delta, e^delta - 1 is taken for delta times the factor of the largest one, which is more by half
+ * of this at most. */
+#define SMALL_DELTA 0x1p-14
+/* e^60 stands for all that is larger: a bound that has it in it says nothing. */
+#define LARGEST_EXPONENT 60.0f
+#define LARGEST_DELTA 1e9f
 
-/* What one key contributes to the element sums of one row: |v| or v^2 or |v - o| or (v - o)^2 times this. */
-struct key_factors {
-    double p, shift, eta, sq_p, sq_delta, sq_eta;
-};
+/* Sums of a row, FP32 in as many lanes as a block has keys. FLAT is what 1 - e^-delta takes from the sum of
+ * the weights: where delta is small, SHRINK alone would not show it. */
+enum { SHRINK, FLAT, ETA_SUM, DELTA_MEAN, GROW, ROW_SUMS };
+
+/* Record of a row in a piece: the element sums in the order of the tiles, the row sums. */
+#define OF_ROW(dim) (KVG_TILE_SUMS * (dim))
+#define RECORD(dim) (OF_ROW(dim) + ROW_SUMS)
+#define EXACT_RECORD(dim) (KVG_EXACT_PV + (dim))
 
 struct bound {
     const struct kvg_ref_bound_model *model;
@@ -38,132 +52,324 @@ struct bound {
     struct kvg_exact_result exact;
 };
 
-/* Factors of `count` keys, and their part of the row sums. */
-static void key_factors(const struct kvg_ref_bound_model *model, const double *t, const double *delta,
-                        int64_t count, double max, double sum, struct key_factors *f, double *row_sums)
+/* One row in a piece. */
+struct bound_row {
+    float *sums;                /* [KVG_TILE_SUMS][dim] of the chunk */
+    float *lanes;               /* [ROW_SUMS][KVG_BLOCK_TOKENS] of the chunk */
+    float *o;                   /* [dim] in units of the codes of V */
+    double weight;              /* of the piece: final weight = weight * p */
+    float p_rel, p_abs;         /* rounding of P relative to p; absolute, in units of p */
+    float p_floor;              /* in units of p */
+    double largest_delta;       /* of the keys it sees */
+    int many_etas, many_shifts; /* eta is not p_rel * p, shift is not delta * p * a factor, for all keys */
+};
+
+/* The scratch of a unit of work. */
+struct bound_scratch {
+    struct bound_row row[KVG_ROWS_MAX];
+    double max[KVG_ROWS_MAX];  /* largest logit of each row in the piece */
+    float *v_size, *v_aligned; /* [KVG_BLOCK_TOKENS][dim] */
+    double *records;           /* [rows_max][RECORD] */
+};
+
+static int64_t row_floats(int64_t dim)
 {
-    double p_max = 1 / sum;
-    for (int64_t i = 0; i < count; i++) {
-        double p = kvg_exp2(t[i] - max) / sum, grow = kvg_expm1(delta[i]);
-        double relative = model->p_rel * p, absolute = model->p_abs * p_max;
-        double eta = relative > absolute ? relative : absolute;
-        eta = eta < p ? eta : p;
-        f[i] = (struct key_factors){p, p * grow, eta, p * p, p * p * delta[i] * delta[i], eta * eta};
-        row_sums[SHRINK] += p / (1 + grow);
-        row_sums[ETA_SUM] += eta;
-        row_sums[DELTA_MEAN] += p * delta[i];
-        row_sums[GROW] += p * grow;
+    return (KVG_TILE_SUMS + 1) * dim + ROW_SUMS * KVG_BLOCK_TOKENS;
+}
+
+static int64_t scratch_floats(const struct kvg_rows *rows)
+{
+    return rows->rows_max * (row_floats(rows->dim) + 2 * RECORD(rows->dim)) +
+           2 * KVG_BLOCK_TOKENS * rows->dim;
+}
+
+static void lay_out(const struct kvg_rows *rows, const struct kvg_scratch *s, struct bound_scratch *own)
+{
+    float *at = s->extra;
+    for (int64_t r = 0; r < rows->rows_max; r++, at += row_floats(rows->dim)) {
+        own->row[r].sums = at;
+        own->row[r].o = at + KVG_TILE_SUMS * rows->dim;
+        own->row[r].lanes = own->row[r].o + rows->dim;
+    }
+    own->v_size = at;
+    own->v_aligned = at + KVG_BLOCK_TOKENS * rows->dim;
+    own->records = (double *)(at + 2 * KVG_BLOCK_TOKENS * rows->dim);
+}
+
+/* ---------------------------------------------------------------- factors of keys */
+
+/* e^x - 1 for 0 <= x <= LARGEST_EXPONENT, relative error below 2^-20. x = n ln 2 + y, |y| <= 0.35, and
+ * e^y - 1 by its Taylor series to y^7: the rest is below 6e-9 of it. */
+static inline __attribute__((always_inline)) float expm1_f32(float x)
+{
+    const float shift = 0x1.8p23f, ln2_high = 0x1.62e4p-1f, ln2_low = 0x1.7f7d1cp-20f;
+    const float shifted = x * (float)KVG_LOG2E + shift, n = shifted - shift;
+    const float y = (x - n * ln2_high) - n * ln2_low;
+    uint32_t bits;
+    float power;
+    memcpy(&bits, &shifted, sizeof bits);
+    bits = (bits + 127) << 23;
+    memcpy(&power, &bits, sizeof power);
+    float e = 1.0f / 5040;
+    e = e * y + 1.0f / 720;
+    e = e * y + 1.0f / 120;
+    e = e * y + 1.0f / 24;
+    e = e * y + 1.0f / 6;
+    e = e * y + 0.5f;
+    e = e * y + 1.0f;
+    return power * (e * y) + (power - 1.0f);
+}
+
+/* What a block of keys contributes to a row, beyond the last key zeros. */
+struct key_factors {
+    float p[KVG_BLOCK_TOKENS], delta[KVG_BLOCK_TOKENS], exponent[KVG_BLOCK_TOKENS];
+    float g[KVG_BLOCK_TOKENS], shift[KVG_BLOCK_TOKENS], eta[KVG_BLOCK_TOKENS], p_aligned[KVG_BLOCK_TOKENS];
+};
+
+/* From p and delta the rest, and the sums of the row. */
+KVG_REF_CLONES
+static void key_factors(float p_rel, float p_abs, float p_floor, struct key_factors *restrict f,
+                        float *restrict lanes)
+{
+    for (int t = 0; t < KVG_BLOCK_TOKENS; t++) {
+        const float p = f->p[t], delta = f->delta[t];
+        const float grow = expm1_f32(f->exponent[t]);
+        const float relative = p_rel * p, most = p * (float)(1 / LEAST_P_OF_FLOOR);
+        const float eta = relative > p_abs ? relative : p_abs;
+        const float floor = most < p_floor ? most : p_floor;
+        const float down = 1.0f / (1.0f + grow);
+        f->g[t] = p * delta;
+        f->shift[t] = p * grow;
+        f->eta[t] = eta < p ? eta : p;
+        f->p_aligned[t] = p > floor ? p : floor;
+        lanes[SHRINK * KVG_BLOCK_TOKENS + t] += p * down;
+        lanes[FLAT * KVG_BLOCK_TOKENS + t] += f->shift[t] * down;
+        lanes[ETA_SUM * KVG_BLOCK_TOKENS + t] += f->eta[t];
+        lanes[DELTA_MEAN * KVG_BLOCK_TOKENS + t] += f->g[t];
+        lanes[GROW * KVG_BLOCK_TOKENS + t] += f->shift[t];
     }
 }
 
-static inline __attribute__((always_inline)) void add_elements(const struct key_factors *f, const double *v,
-                                                               int64_t count, int64_t dim, const double *o,
-                                                               double *sums)
+/* delta in FP32, once as a factor and once as an exponent. */
+KVG_REF_CLONES
+static void narrow_deltas(const double *restrict delta, int64_t count, float *restrict factor,
+                          float *restrict exponent)
 {
-    double4 acc[ELEMENT_SUMS], center;
-    for (int i = 0; i < ELEMENT_SUMS; i++)
-        memcpy(&acc[i], sums + i * dim, sizeof acc[i]);
-    memcpy(&center, o, sizeof center);
     for (int64_t t = 0; t < count; t++) {
-        double4 x = *(const double4 *)(v + t * dim), y = x - center;
-        double4 ax = (double4)((long4)x & INT64_MAX),
-                ay = (double4)((long4)y & INT64_MAX); /* without the sign */
-        acc[ABS_PV] += f[t].p * ax;
-        acc[LOGIT_SHIFT] += f[t].shift * ay;
-        acc[P_ROUNDING] += f[t].eta * ax;
-        acc[SQ_PV] += f[t].sq_p * (x * x);
-        acc[SQ_LOGIT] += f[t].sq_delta * (y * y);
-        acc[SQ_P_ROUNDING] += f[t].sq_eta * (x * x);
+        const float x = (float)delta[t], least = x > LARGEST_DELTA ? LARGEST_DELTA : x; /* NaN stays */
+        factor[t] = least;
+        exponent[t] = least > LARGEST_EXPONENT ? LARGEST_EXPONENT : least;
     }
-    for (int i = 0; i < ELEMENT_SUMS; i++)
-        memcpy(sums + i * dim, &acc[i], sizeof acc[i]);
 }
 
+/* The smallest p and the largest delta of a row. Neither is that of a NaN. */
 KVG_REF_CLONES
-static void add_block_sums(const struct key_factors *f, const double *v, int64_t count, int64_t dim,
-                           const double *o, double *sums)
+static void extremes(const float *p, const double *delta, int64_t count, float *least, double *most)
 {
-    for (int64_t d = 0; d < dim; d += 4)
-        add_elements(f, v + d, count, dim, o + d, sums + d);
-}
-
-/* sum p' |v|' and its square, with |v|' no smaller than v_floor and p' in the place of p (attention.h). */
-KVG_REF_CLONES
-static void add_aligned(const struct kvg_ref_floors *floors, double p_max, double v_floor,
-                        const struct key_factors *f, const double *v, int64_t count, int64_t dim,
-                        double *sums)
-{
-    const double p_floor = floors->p * p_max;
-    double *abs_sum = sums + ABS_ALIGNED * dim, *sq_sum = sums + SQ_ALIGNED * dim;
-    for (int64_t t = 0; t < count; t++) {
-        const double most = f[t].p / LEAST_P_OF_FLOOR;
-        const double p = f[t].p > p_floor ? f[t].p : most < p_floor ? most : p_floor;
-        for (int64_t d = 0; d < dim; d++) {
-            const double size = fabs(v[t * dim + d]);
-            const double x = p * (size > 0 && size < v_floor ? v_floor : size);
-            abs_sum[d] += x;
-            sq_sum[d] += x * x;
+    float low[16];
+    double high[16] = {0};
+    int64_t i = 0;
+    for (int l = 0; l < 16; l++)
+        low[l] = 1;
+    for (; i + 16 <= count; i += 16)
+        for (int l = 0; l < 16; l++) {
+            low[l] = p[i + l] < low[l] ? p[i + l] : low[l];
+            high[l] = delta[i + l] > high[l] ? delta[i + l] : high[l];
         }
+    for (int l = 0; i + l < count; l++) {
+        low[l] = p[i + l] < low[l] ? p[i + l] : low[l];
+        high[l] = delta[i + l] > high[l] ? delta[i + l] : high[l];
+    }
+    for (int l = 1; l < 16; l++) {
+        low[0] = low[l] < low[0] ? low[l] : low[0];
+        high[0] = high[l] > high[0] ? high[l] : high[0];
+    }
+    *least = low[0];
+    *most = high[0];
+}
+
+/* ---------------------------------------------------------------- sums of a piece */
+
+/* A record takes in the FP32 sums of a chunk, which start again from zero. */
+KVG_REF_CLONES
+static void join_elements(float *restrict sums, int64_t dim, double *restrict record)
+{
+    static const int squares_of[KVG_TILE_SUMS] = {[KVG_TILE_ABS] = -1,
+                                                  [KVG_TILE_SQ] = KVG_TILE_ABS,
+                                                  [KVG_TILE_SHIFT] = -1,
+                                                  [KVG_TILE_SQ_LOGIT] = KVG_TILE_SHIFT,
+                                                  [KVG_TILE_ROUNDING] = -1,
+                                                  [KVG_TILE_ALIGNED] = -1,
+                                                  [KVG_TILE_SQ_ALIGNED] = KVG_TILE_ALIGNED};
+    for (int i = KVG_TILE_SUMS - 1; i >= 0; i--)
+        for (int64_t d = 0; d < dim; d++) {
+            const double sum = (double)sums[i * dim + d];
+            /* No sum of squares is above the square of the sum. */
+            const double whole = squares_of[i] < 0 ? 0 : (double)sums[squares_of[i] * dim + d];
+            const double lost = whole * whole < SQUARE_LOSS ? whole * whole : SQUARE_LOSS;
+            record[i * dim + d] += sum + lost;
+            sums[i * dim + d] = 0;
+        }
+}
+
+static void join_row(float *lanes, double *record)
+{
+    for (int i = 0; i < ROW_SUMS; i++)
+        for (int t = 0; t < KVG_BLOCK_TOKENS; t++) {
+            record[i] += (double)lanes[i * KVG_BLOCK_TOKENS + t];
+            lanes[i * KVG_BLOCK_TOKENS + t] = 0;
+        }
+}
+
+static void join_chunk(const struct kvg_rows *rows, struct bound_row *row, double *record)
+{
+    join_elements(row->sums, rows->dim, record);
+    join_row(row->lanes, record + OF_ROW(rows->dim));
+}
+
+/* What a row needs to know before its keys from .. to of a piece that begins at `first`. */
+static void begin_row(const struct bound *b, const struct kvg_rows *rows, const struct kvg_group *g,
+                      int64_t r, int64_t first, int64_t from, int64_t to, const struct kvg_scratch *s,
+                      double piece_max, struct bound_row *row)
+{
+    const struct kvg_ref_bound_model *model = b->model;
+    const int64_t n = rows->plans[g->row + r].index, at = r * s->span + (from - first);
+    const double factor = kvg_v_factor(rows, g->kv_head), sum = b->exact.sum[n];
+    const double p_max = kvg_exp2(b->exact.max[n] - piece_max); /* in units of p */
+    float least;
+    row->weight = sum == 0 ? 0 : 1 / (p_max * sum); /* NaN is not 0 */
+    row->p_rel = (float)model->p_rel;
+    row->p_abs = (float)(model->p_abs * p_max);
+    row->p_floor = (float)(model->floors.p * p_max);
+    extremes(s->p + at, s->spread + at, to - from + 1, &least, &row->largest_delta);
+    row->many_etas = row->p_abs > row->p_rel * least;
+    row->many_shifts = row->largest_delta > SMALL_DELTA;
+    for (int64_t d = 0; d < rows->dim; d++)
+        row->o[d] = factor == 0 ? 0 : (float)(b->exact.o[n * rows->dim + d] / factor);
+    memset(row->sums, 0, (size_t)(KVG_TILE_SUMS * rows->dim) * sizeof *row->sums);
+    memset(row->lanes, 0, ROW_SUMS * KVG_BLOCK_TOKENS * sizeof *row->lanes);
+}
+
+/* The factors that all keys of the row share, and what FP32 may have lost. */
+static void finish_row(const struct bound *b, const struct kvg_rows *rows, const struct kvg_group *g,
+                       const struct bound_row *row, double *record)
+{
+    const int64_t dim = rows->dim;
+    const double factor = row->weight * fabs(kvg_v_factor(rows, g->kv_head)), up = 1 + CHUNK_LOSS;
+    const double shift =
+        row->largest_delta > 0 && !row->many_shifts ? kvg_expm1(row->largest_delta) / row->largest_delta : 1;
+    double *of_row = record + OF_ROW(dim);
+    const double scale[KVG_TILE_SUMS] = {[KVG_TILE_ABS] = factor,
+                                         [KVG_TILE_SQ] = factor * factor,
+                                         [KVG_TILE_SHIFT] = factor * shift,
+                                         [KVG_TILE_SQ_LOGIT] = factor * factor,
+                                         [KVG_TILE_ROUNDING] = factor,
+                                         [KVG_TILE_ALIGNED] = factor,
+                                         [KVG_TILE_SQ_ALIGNED] = factor * factor};
+    if (!row->many_etas)
+        for (int64_t d = 0; d < dim; d++)
+            record[KVG_TILE_ROUNDING * dim + d] = b->model->p_rel * record[KVG_TILE_ABS * dim + d];
+    for (int i = 0; i < KVG_TILE_SUMS; i++)
+        for (int64_t d = 0; d < dim; d++)
+            record[i * dim + d] *= up * scale[i];
+    for (int i = 0; i < ROW_SUMS; i++)
+        of_row[i] *= row->weight * (i == SHRINK ? 1 - CHUNK_LOSS : up);
+}
+
+/* |V| of a block, and |V|' where it is raised to a floor. */
+KVG_REF_CLONES
+static void sizes_of_v(const float *restrict v, int64_t count, float floor, float *restrict size,
+                       float *restrict aligned)
+{
+    for (int64_t i = 0; i < count; i++) {
+        size[i] = fabsf(v[i]);
+        aligned[i] = size[i] > 0 && size[i] < floor ? floor : size[i];
     }
 }
 
-/* V of a block with its scale, into the place of K, which is no longer needed. */
-static void widen_v(const struct kvg_rows *rows, const struct kvg_group *g, int64_t count,
-                    struct kvg_scratch *s)
+/* The floor of V in units of its codes. */
+static float v_floor(const struct bound *b, const struct kvg_rows *rows, const struct kvg_group *g)
 {
-    double factor = kvg_v_factor(rows, g->kv_head);
-    for (int64_t t = 0; t < count; t++)
-        for (int64_t d = 0; d < rows->a->head_dim; d++)
-            s->k[t * rows->dim + d] = (double)s->v[t * rows->dim + d] * factor;
+    const double factor = fabs(kvg_v_factor(rows, g->kv_head));
+    return (float)(b->model->floors.v_scaled && factor > 0 ? b->model->floors.v / factor
+                                                           : b->model->floors.v);
 }
 
-/* One block of keys (first .. end) for all rows of the group. Logits begin at key `span_first`. */
-static void bound_block(const struct bound *b, const struct kvg_rows *rows, const struct kvg_group *g,
-                        int64_t span_first, int64_t first, int64_t end, struct kvg_scratch *s, double *record)
+static int aligned_apart(const struct bound *b)
 {
-    const struct kvg_ref_floors *floors = &b->model->floors;
-    const double v_factor = floors->v_scaled ? 1 : fabs(kvg_v_factor(rows, g->kv_head));
-    struct key_factors factors[KVG_BLOCK_TOKENS];
+    return b->model->floors.p > 0 || b->model->floors.v > 0; /* else they are the plain sums */
+}
+
+/* One block of keys (first .. end) for all rows of the group. Column 0 is key `span_first`. */
+static void bound_block(const struct bound *b, const struct kvg_rows *rows, const struct kvg_group *g,
+                        int64_t span_first, int64_t first, int64_t end, struct kvg_scratch *s,
+                        const struct bound_scratch *own)
+{
+    const struct kvg_tiles *tiles = kvg_tiles_of(0);
+    struct key_factors f;
     int64_t low, high;
     kvg_rows_that_see(rows, g, first, end, &low, &high);
     if (high == 0)
         return;
     kvg_load_v(rows, g, first, end - first + 1, s);
-    widen_v(rows, g, end - first + 1, s);
+    sizes_of_v(s->v, (end - first + 1) * rows->dim, v_floor(b, rows, g), own->v_size, own->v_aligned);
     for (int64_t r = low; r < high; r++) {
-        const struct kvg_row_plan *row = &rows->plans[g->row + r];
-        double *sums = record + r * RECORD(rows->dim);
-        int64_t from, to, n = row->index;
-        kvg_row_span(row, first, end, &from, &to);
+        const struct bound_row *row = &own->row[r];
+        int64_t from, to;
+        kvg_row_span(&rows->plans[g->row + r], first, end, &from, &to);
         if (to < from)
             continue;
-        int64_t at = r * s->span + (from - span_first);
-        key_factors(b->model, s->logit + at, s->spread + at, to - from + 1, b->exact.max[n], b->exact.sum[n],
-                    factors, sums + SUMS * rows->dim);
-        add_block_sums(factors, s->k + (from - first) * rows->dim, to - from + 1, rows->dim,
-                       b->exact.o + n * rows->dim, sums);
-        if (floors->p > 0 || floors->v > 0)
-            add_aligned(floors, 1 / b->exact.sum[n], floors->v * v_factor, factors,
-                        s->k + (from - first) * rows->dim, to - from + 1, rows->dim, sums);
+        const int64_t at = r * s->span + (from - span_first), count = to - from + 1,
+                      v_at = (from - first) * rows->dim;
+        if (count < KVG_BLOCK_TOKENS)
+            memset(&f, 0, sizeof f);
+        memcpy(f.p, s->p + at, (size_t)count * sizeof *f.p);
+        narrow_deltas(s->spread + at, count, f.delta, f.exponent);
+        key_factors(row->p_rel, row->p_abs, row->p_floor, &f, row->lanes);
+        const struct kvg_bound_tile tile = {.count = count,
+                                            .dim = rows->dim,
+                                            .p = f.p,
+                                            .g = f.g,
+                                            .shift = row->many_shifts ? f.shift : NULL,
+                                            .eta = row->many_etas ? f.eta : NULL,
+                                            .v = s->v + v_at,
+                                            .v_size = own->v_size + v_at,
+                                            .o = row->o,
+                                            .p_aligned = f.p_aligned,
+                                            .v_aligned = own->v_aligned + v_at,
+                                            .sums = row->sums};
+        tiles->add_bound(&tile);
+        if (aligned_apart(b))
+            tiles->add_aligned(&tile);
     }
 }
 
-static void bound_piece(const struct kvg_rows *rows, const struct kvg_group *g, int64_t piece,
-                        struct kvg_scratch *s, double *record, void *context)
+/* The sums of a piece whose weights and spread are in the scratch, and whose maxima are in `own`. */
+static void bound_sums(const struct bound *b, const struct kvg_rows *rows, const struct kvg_group *g,
+                       int64_t first, int64_t last, struct kvg_scratch *s, struct bound_scratch *own,
+                       double *records)
 {
-    const struct bound *b = context;
-    int64_t first = g->piece_start + piece * rows->piece_tokens, last = first + rows->piece_tokens - 1;
-    first = first > g->first ? first : g->first;
-    last = last < g->last ? last : g->last;
-    for (int64_t i = 0; i < g->rows * RECORD(rows->dim); i++)
-        record[i] = 0;
-    kvg_load_q(rows, g, s);
-    kvg_logits_and_spread(rows, g, first, last, b->model, s);
+    const int64_t stride = RECORD(rows->dim);
+    int64_t from[KVG_ROWS_MAX], to[KVG_ROWS_MAX];
+    memset(records, 0, (size_t)(g->rows * stride) * sizeof *records);
+    for (int64_t r = 0; r < g->rows; r++) {
+        kvg_row_span(&rows->plans[g->row + r], first, last, &from[r], &to[r]);
+        if (to[r] >= from[r])
+            begin_row(b, rows, g, r, first, from[r], to[r], s, own->max[r], &own->row[r]);
+    }
     for (int64_t token = first, end; token <= last; token = end + 1) {
         end = kvg_block_end(token, last);
-        bound_block(b, rows, g, first, token, end, s, record);
+        bound_block(b, rows, g, first, token, end, s, own);
+        for (int64_t r = 0; r < g->rows && (end == last || end % CHUNK == CHUNK - 1); r++)
+            if (to[r] >= from[r])
+                join_chunk(rows, &own->row[r], records + r * stride);
     }
+    for (int64_t r = 0; r < g->rows; r++)
+        if (to[r] >= from[r])
+            finish_row(b, rows, g, &own->row[r], records + r * stride);
 }
+
+/* ---------------------------------------------------------------- passes */
 
 static void put(double *array, int64_t index, double value)
 {
@@ -171,32 +377,113 @@ static void put(double *array, int64_t index, double value)
         array[index] = value;
 }
 
-static void bound_merge(const struct kvg_rows *rows, const struct kvg_row_plan *row, double *records,
+static void put_terms(const struct kvg_rows *rows, const struct kvg_row_plan *row, const double *record,
+                      const struct bound *b)
+{
+    const struct kvg_ref_terms *t = b->terms;
+    const int aligned = aligned_apart(b);
+    double *const element[KVG_TILE_SUMS] = {
+        [KVG_TILE_ABS] = t->abs_pv,           [KVG_TILE_SQ] = t->sq_pv,
+        [KVG_TILE_SHIFT] = t->logit_shift,    [KVG_TILE_SQ_LOGIT] = t->sq_logit,
+        [KVG_TILE_ROUNDING] = t->p_rounding,  [KVG_TILE_ALIGNED] = t->abs_aligned,
+        [KVG_TILE_SQ_ALIGNED] = t->sq_aligned};
+    const int64_t dim = rows->a->head_dim;
+    record = row->last >= row->first ? record : NULL; /* without a visible key all is 0 */
+    const double *of_row = record ? record + OF_ROW(rows->dim) : NULL;
+    for (int i = 0; i < KVG_TILE_SUMS; i++) {
+        const int source = i == KVG_TILE_ALIGNED && !aligned      ? KVG_TILE_ABS
+                           : i == KVG_TILE_SQ_ALIGNED && !aligned ? KVG_TILE_SQ
+                                                                  : i;
+        for (int64_t d = 0; d < dim; d++)
+            put(element[i], row->index * dim + d, record ? record[source * rows->dim + d] : 0);
+    }
+    /* Both are below sum p e^-delta, and the weights add up to 1. */
+    put(t->shrink, row->index, record ? fmax(of_row[SHRINK], 1 - of_row[FLAT]) : 0);
+    put(t->eta_sum, row->index, record ? of_row[ETA_SUM] : 0);
+    put(t->delta_mean, row->index, record ? of_row[DELTA_MEAN] : 0);
+    put(t->grow, row->index, record ? of_row[GROW] : 0);
+}
+
+/* The exact reference, and where a group has a single piece all the rest. */
+static void first_piece(const struct kvg_rows *rows, const struct kvg_group *g, int64_t piece,
+                        struct kvg_scratch *s, double *record, void *context)
+{
+    const struct bound *b = context;
+    const int64_t stride = EXACT_RECORD(rows->dim);
+    struct bound_scratch own;
+    int64_t first, last;
+    kvg_piece_span(rows, g, piece, &first, &last);
+    kvg_load_q(rows, g, s);
+    if (g->pieces > 1)
+        kvg_logits(rows, g, first, last, s);
+    else
+        kvg_logits_and_spread(rows, g, first, last, b->model, s);
+    kvg_exact_piece(rows, g, first, last, s, record, stride);
+    if (g->pieces > 1)
+        return;
+    lay_out(rows, s, &own);
+    for (int64_t r = 0; r < g->rows; r++) {
+        own.max[r] = record[r * stride + KVG_EXACT_MAX];
+        kvg_exact_merge(rows, &rows->plans[g->row + r], record + r * stride, 1, stride, &b->exact);
+    }
+    bound_sums(b, rows, g, first, last, s, &own, own.records);
+    for (int64_t r = 0; r < g->rows; r++)
+        put_terms(rows, &rows->plans[g->row + r], own.records + r * RECORD(rows->dim), b);
+}
+
+static void first_merge(const struct kvg_rows *rows, const struct kvg_row_plan *row, double *records,
                         int64_t pieces, int64_t stride, void *context)
 {
-    const struct kvg_ref_terms *t = ((const struct bound *)context)->terms;
-    const struct kvg_ref_floors *floors = &((const struct bound *)context)->model->floors;
-    const int aligned = floors->p > 0 || floors->v > 0; /* else they are the plain sums */
-    double *const element[SUMS] = {t->abs_pv,   t->logit_shift,   t->p_rounding,  t->sq_pv,
-                                   t->sq_logit, t->sq_p_rounding, t->abs_aligned, t->sq_aligned};
-    const int source[SUMS] = {ABS_PV,
-                              LOGIT_SHIFT,
-                              P_ROUNDING,
-                              SQ_PV,
-                              SQ_LOGIT,
-                              SQ_P_ROUNDING,
-                              aligned ? ABS_ALIGNED : ABS_PV,
-                              aligned ? SQ_ALIGNED : SQ_PV};
-    double *const of_row[ROW_SUMS] = {t->shrink, t->eta_sum, t->delta_mean, t->grow};
-    int64_t dim = rows->a->head_dim;
+    const struct bound *b = context;
+    if (pieces != 1)
+        kvg_exact_merge(rows, row, records, pieces, stride, &b->exact);
+    if (pieces == 0)
+        put_terms(rows, row, NULL, b);
+}
+
+/* The bound of groups with more than one piece, now that the output is known. */
+static void second_piece(const struct kvg_rows *rows, const struct kvg_group *g, int64_t piece,
+                         struct kvg_scratch *s, double *record, void *context)
+{
+    const struct bound *b = context;
+    struct bound_scratch own;
+    int64_t first, last;
+    if (g->pieces < 2)
+        return;
+    lay_out(rows, s, &own);
+    kvg_piece_span(rows, g, piece, &first, &last);
+    kvg_load_q(rows, g, s);
+    kvg_logits_and_spread(rows, g, first, last, b->model, s);
+    for (int64_t r = 0; r < g->rows; r++) {
+        int64_t from, to;
+        own.max[r] = -INFINITY;
+        kvg_row_span(&rows->plans[g->row + r], first, last, &from, &to);
+        if (to >= from)
+            kvg_weights(s, r, from, to, first, 0, &own.max[r]);
+    }
+    bound_sums(b, rows, g, first, last, s, &own, record);
+}
+
+static void second_merge(const struct kvg_rows *rows, const struct kvg_row_plan *row, double *records,
+                         int64_t pieces, int64_t stride, void *context)
+{
+    if (pieces < 2)
+        return;
     for (int64_t p = 1; p < pieces; p++)
         for (int64_t i = 0; i < RECORD(rows->dim); i++)
             records[i] += records[p * stride + i];
-    for (int i = 0; i < SUMS; i++)
-        for (int64_t d = 0; d < dim; d++)
-            put(element[i], row->index * dim + d, pieces > 0 ? records[source[i] * rows->dim + d] : 0);
-    for (int i = 0; i < ROW_SUMS; i++)
-        put(of_row[i], row->index, pieces > 0 ? records[SUMS * rows->dim + i] : 0);
+    put_terms(rows, row, records, context);
+}
+
+static int run_passes(struct kvg_rows *plan, struct bound *b)
+{
+    int status = kvg_rows_run(plan, KVG_EXACT_PIECE, 1, EXACT_RECORD(plan->dim), first_piece, first_merge, b);
+    int again = 0;
+    for (int64_t n = 0; n < plan->n_groups; n++)
+        again |= plan->groups[n].pieces > 1;
+    if (status == 0 && again)
+        status = kvg_rows_run(plan, KVG_EXACT_PIECE, 1, RECORD(plan->dim), second_piece, second_merge, b);
+    return status;
 }
 
 int kvg_ref_attention_bound(const struct kvg_ref_attention *a, const struct kvg_ref_bound_model *model,
@@ -207,13 +494,12 @@ int kvg_ref_attention_bound(const struct kvg_ref_attention *a, const struct kvg_
     struct kvg_rows plan;
     if (kvg_rows_plan(&plan, a, &operands, rows, n_rows, KVG_EXACT_PIECE, 0, KVG_ROWS_MAX) != 0)
         return -1;
+    plan.extra_floats = scratch_floats(&plan);
     struct bound b = {.model = model, .terms = terms, .exact = {.out = out, .lse = lse}};
     b.exact.max = calloc((size_t)n_rows + 1, sizeof *b.exact.max);
     b.exact.sum = calloc((size_t)n_rows + 1, sizeof *b.exact.sum);
     b.exact.o = calloc((size_t)(n_rows * plan.dim) + 1, sizeof *b.exact.o);
-    int status = b.exact.max && b.exact.sum && b.exact.o ? kvg_exact_run(&plan, &b.exact) : -1;
-    if (status == 0)
-        status = kvg_rows_run(&plan, KVG_EXACT_PIECE, 1, RECORD(plan.dim), bound_piece, bound_merge, &b);
+    const int status = b.exact.max && b.exact.sum && b.exact.o ? run_passes(&plan, &b) : -1;
     free(b.exact.max);
     free(b.exact.sum);
     free(b.exact.o);

@@ -12,33 +12,40 @@
  * 32 additions; over many keys these are independent, and about 1e-7 is left.
  */
 #include "attention_rows.h"
+#include "clones.h"
 #include "exp2.h"
 
 #include <math.h>
 
-/* Record of a row: largest logit, sum of weights, sum of weight times value. */
-enum { MAX = 0, SUM = 1, PV = 2 };
+enum { MAX = KVG_EXACT_MAX, SUM = KVG_EXACT_SUM, PV = KVG_EXACT_PV };
 
-static void exact_piece(const struct kvg_rows *rows, const struct kvg_group *g, int64_t piece,
-                        struct kvg_scratch *s, double *record, void *context)
+/* In eight lanes, each in the order of the keys. */
+KVG_REF_CLONES
+static double sum_of(const float *p, int64_t count)
 {
-    (void)context;
-    int64_t stride = PV + rows->dim;
-    int64_t first = g->piece_start + piece * rows->piece_tokens, last = first + rows->piece_tokens - 1;
-    first = first > g->first ? first : g->first;
-    last = last < g->last ? last : g->last;
-    kvg_load_q(rows, g, s);
-    kvg_logits(rows, g, first, last, s);
+    double lane[8] = {0};
+    int64_t i = 0;
+    for (; i + 8 <= count; i += 8)
+        for (int l = 0; l < 8; l++)
+            lane[l] += (double)p[i + l];
+    for (int l = 0; i + l < count; l++)
+        lane[l] += (double)p[i + l];
+    return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
+}
+
+void kvg_exact_piece(const struct kvg_rows *rows, const struct kvg_group *g, int64_t first, int64_t last,
+                     struct kvg_scratch *s, double *record, int64_t stride)
+{
     for (int64_t r = 0; r < g->rows; r++) {
-        double *row = record + r * stride, sum = 0;
+        double *row = record + r * stride;
         int64_t from, to;
         kvg_row_span(&rows->plans[g->row + r], first, last, &from, &to);
         row[MAX] = -INFINITY;
-        if (to >= from)
+        row[SUM] = 0;
+        if (to >= from) {
             kvg_weights(s, r, from, to, first, 0, &row[MAX]);
-        for (int64_t i = from; i <= to; i++)
-            sum += (double)s->p[r * s->span + (i - first)];
-        row[SUM] = sum;
+            row[SUM] = sum_of(s->p + r * s->span + (from - first), to - from + 1);
+        }
         for (int64_t d = 0; d < rows->dim; d++)
             row[PV + d] = 0;
     }
@@ -62,10 +69,9 @@ static void join(double *records, int64_t pieces, int64_t stride, int64_t dim)
     total[MAX] = max;
 }
 
-static void exact_merge(const struct kvg_rows *rows, const struct kvg_row_plan *row, double *records,
-                        int64_t pieces, int64_t stride, void *context)
+void kvg_exact_merge(const struct kvg_rows *rows, const struct kvg_row_plan *row, double *records,
+                     int64_t pieces, int64_t stride, const struct kvg_exact_result *result)
 {
-    const struct kvg_exact_result *result = context;
     int64_t dim = rows->a->head_dim, n = row->index;
     double nothing[2] = {[MAX] = -INFINITY, [SUM] = 0}, *total = pieces > 0 ? records : nothing;
     join(records, pieces, stride, dim);
@@ -86,21 +92,33 @@ static void exact_merge(const struct kvg_rows *rows, const struct kvg_row_plan *
         result->sum[n] = total[SUM];
 }
 
-int kvg_exact_run(struct kvg_rows *rows, const struct kvg_exact_result *result)
+static void exact_piece(const struct kvg_rows *rows, const struct kvg_group *g, int64_t piece,
+                        struct kvg_scratch *s, double *record, void *context)
 {
-    struct kvg_exact_result context = *result;
-    return kvg_rows_run(rows, KVG_EXACT_PIECE, 0, PV + rows->dim, exact_piece, exact_merge, &context);
+    (void)context;
+    int64_t first, last;
+    kvg_piece_span(rows, g, piece, &first, &last);
+    kvg_load_q(rows, g, s);
+    kvg_logits(rows, g, first, last, s);
+    kvg_exact_piece(rows, g, first, last, s, record, PV + rows->dim);
+}
+
+static void exact_merge(const struct kvg_rows *rows, const struct kvg_row_plan *row, double *records,
+                        int64_t pieces, int64_t stride, void *context)
+{
+    kvg_exact_merge(rows, row, records, pieces, stride, context);
 }
 
 int kvg_ref_attention_f32(const struct kvg_ref_attention *a, const struct kvg_ref_row *rows, int64_t n_rows,
                           float *out, float *lse)
 {
     const struct kvg_operands operands = {KVG_REF_F32, KVG_REF_F32, KVG_REF_F32, 0, 0};
-    const struct kvg_exact_result result = {.out = out, .lse = lse};
+    struct kvg_exact_result result = {.out = out, .lse = lse};
     struct kvg_rows plan;
     if (kvg_rows_plan(&plan, a, &operands, rows, n_rows, KVG_EXACT_PIECE, 0, KVG_ROWS_MAX) != 0)
         return -1;
-    int status = kvg_exact_run(&plan, &result);
+    const int status =
+        kvg_rows_run(&plan, KVG_EXACT_PIECE, 0, PV + plan.dim, exact_piece, exact_merge, &result);
     kvg_rows_free(&plan);
     return status;
 }

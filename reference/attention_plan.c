@@ -159,13 +159,18 @@ int kvg_scratch_make(struct kvg_scratch *s, const struct kvg_rows *rows, int64_t
 {
     *s = (struct kvg_scratch){.span = span};
     s->q = aligned(rows->rows_max * rows->dim, sizeof *s->q);
+    s->q_size = aligned(rows->rows_max * rows->dim, sizeof *s->q_size);
+    s->codes = aligned(KVG_BLOCK_TOKENS * rows->dim, sizeof *s->codes);
     s->k = aligned(KVG_BLOCK_TOKENS * rows->dim, sizeof *s->k);
+    s->k_size = aligned(KVG_BLOCK_TOKENS * rows->dim, sizeof *s->k_size);
     s->v = aligned(KVG_BLOCK_TOKENS * rows->dim, sizeof *s->v);
     s->row = aligned(rows->dim, sizeof *s->row);
     s->logit = aligned(rows->rows_max * span, sizeof *s->logit);
     s->p = aligned(rows->rows_max * span, sizeof *s->p);
     s->spread = with_spread ? aligned(rows->rows_max * span, sizeof *s->spread) : NULL;
-    if (s->q && s->k && s->v && s->row && s->logit && s->p && (s->spread || !with_spread))
+    s->extra = rows->extra_floats > 0 ? aligned(rows->extra_floats, sizeof *s->extra) : NULL;
+    if (s->q && s->q_size && s->codes && s->k && s->k_size && s->v && s->row && s->logit && s->p &&
+        (s->spread || !with_spread) && (s->extra || rows->extra_floats == 0))
         return 0;
     kvg_scratch_free(s);
     return -1;
@@ -174,12 +179,16 @@ int kvg_scratch_make(struct kvg_scratch *s, const struct kvg_rows *rows, int64_t
 void kvg_scratch_free(struct kvg_scratch *s)
 {
     free(s->q);
+    free(s->q_size);
+    free(s->codes);
     free(s->k);
+    free(s->k_size);
     free(s->v);
     free(s->row);
     free(s->logit);
     free(s->p);
     free(s->spread);
+    free(s->extra);
     *s = (struct kvg_scratch){0};
 }
 
@@ -280,10 +289,24 @@ static int useful_threads(const struct kvg_rows *rows)
     return threads > 0 ? (int)threads : 1;
 }
 
+/* The most keys of a piece that a group sees. */
+static int64_t longest_piece(const struct kvg_rows *rows)
+{
+    int64_t longest = 1;
+    for (int64_t n = 0; n < rows->n_groups; n++) {
+        const struct kvg_group *g = &rows->groups[n];
+        const int64_t keys = g->pieces > 0 ? g->last - g->first + 1 : 0;
+        longest = keys > longest ? keys : longest;
+    }
+    return longest < rows->piece_tokens ? longest : rows->piece_tokens;
+}
+
 int kvg_rows_run(struct kvg_rows *rows, int64_t span, int with_spread, int64_t record_doubles,
                  kvg_piece_fn piece, kvg_merge_fn merge, void *context)
 {
     int threads = useful_threads(rows), made = 0, status = 0;
+    const int64_t needed = longest_piece(rows);
+    span = span < needed ? span : needed;
     struct kvg_scratch *scratch = malloc((size_t)threads * sizeof *scratch);
     if (!scratch)
         return -1;

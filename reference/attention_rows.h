@@ -12,12 +12,11 @@
 #define KVG_REFERENCE_ATTENTION_ROWS_H
 
 #include "attention.h"
+#include "attention_tiles.h"
 
-enum {
-    KVG_ROWS_MAX = 16,     /* rows of a group */
-    KVG_BLOCK_TOKENS = 32, /* keys decoded at a time; an FP32 sum is at most this long */
-    KVG_DIM_STEP = 16      /* scratch rows are padded with zeros to a multiple of this */
-};
+/* Rows of a group. Keys are decoded KVG_BLOCK_TOKENS at a time, and rows of the scratch padded with zeros to
+ * a multiple of KVG_DIM_STEP. */
+enum { KVG_ROWS_MAX = 16 };
 
 /* One row with everything that does not change from key to key. */
 struct kvg_row_plan {
@@ -53,17 +52,23 @@ struct kvg_rows {
     int64_t n_groups;
     int64_t piece_tokens; /* keys of a piece */
     int64_t rows_max;     /* rows of a group at most */
+    int64_t
+        extra_floats; /* what a unit of work wants of its own in the scratch; 0 unless set after the plan */
 };
 
 /* Scratch of one thread. */
 struct kvg_scratch {
     double *q;      /* [rows_max][dim] rounded, unscaled */
-    double *k;      /* [KVG_BLOCK_TOKENS][dim] */
+    float *q_size;  /* [rows_max][dim] |q|, or |q|' of struct kvg_ref_floors */
+    float *codes;   /* [KVG_BLOCK_TOKENS][dim] K as it was loaded */
+    double *k;      /* [dim][KVG_BLOCK_TOKENS] */
+    float *k_size;  /* [dim][KVG_BLOCK_TOKENS] |k| or |k|' */
     float *v;       /* [KVG_BLOCK_TOKENS][dim] */
     float *row;     /* [dim] */
     double *logit;  /* [rows_max][span] in units of log2 */
     double *spread; /* [rows_max][span] delta of each logit; only when asked for */
     float *p;       /* [rows_max][span] */
+    float *extra;   /* [extra_floats] */
     int64_t span;   /* keys that logit and p have room for */
 };
 
@@ -82,7 +87,8 @@ void kvg_scratch_free(struct kvg_scratch *s);
 void kvg_load_q(const struct kvg_rows *rows, const struct kvg_group *g, struct kvg_scratch *s);
 void kvg_logits(const struct kvg_rows *rows, const struct kvg_group *g, int64_t first, int64_t last,
                 struct kvg_scratch *s);
-/* As kvg_logits, and delta of each logit into s->spread. */
+/* As kvg_logits, and delta of each logit into s->spread: summed in FP32, and too large by up to
+ * 2 (dim + 8) 2^-24 of itself, so that no rounding makes it too small. */
 void kvg_logits_and_spread(const struct kvg_rows *rows, const struct kvg_group *g, int64_t first,
                            int64_t last, const struct kvg_ref_bound_model *model, struct kvg_scratch *s);
 /* The softmax weights of row r over keys from .. to of a span that begins at `first`: the largest logit goes
@@ -132,7 +138,7 @@ int kvg_rows_run(struct kvg_rows *rows, int64_t span, int with_spread, int64_t r
 
 /* ---------------------------------------------------------------- exact reference, attention_exact.c */
 
-enum { KVG_EXACT_PIECE = 2048 }; /* keys of a piece */
+enum { KVG_EXACT_PIECE = 4096 }; /* keys of a piece */
 
 /* What the exact reference knows of each row; arrays may be NULL. */
 struct kvg_exact_result {
@@ -140,6 +146,23 @@ struct kvg_exact_result {
     double *max, *sum; /* [n_rows] largest logit in units of log2, and the row sum relative to it */
     double *o;         /* [n_rows, dim padded] the output before rounding; padding untouched */
 };
-int kvg_exact_run(struct kvg_rows *rows, const struct kvg_exact_result *result);
+/* Record of a row in a piece: its largest logit, the sum of its weights relative to that, and from
+ * KVG_EXACT_PV on the weighted sum of the values. */
+enum { KVG_EXACT_MAX = 0, KVG_EXACT_SUM = 1, KVG_EXACT_PV = 2 };
+/* Fills the records, `stride` doubles apart, of the piece first .. last whose logits are in the scratch,
+ * where the weights are left. */
+void kvg_exact_piece(const struct kvg_rows *rows, const struct kvg_group *g, int64_t first, int64_t last,
+                     struct kvg_scratch *s, double *record, int64_t stride);
+/* The result of one row from its records, which are used up. */
+void kvg_exact_merge(const struct kvg_rows *rows, const struct kvg_row_plan *row, double *records,
+                     int64_t pieces, int64_t stride, const struct kvg_exact_result *result);
+/* The keys of a piece that some row of the group may see. */
+static inline void kvg_piece_span(const struct kvg_rows *rows, const struct kvg_group *g, int64_t piece,
+                                  int64_t *first, int64_t *last)
+{
+    const int64_t start = g->piece_start + piece * rows->piece_tokens, end = start + rows->piece_tokens - 1;
+    *first = start > g->first ? start : g->first;
+    *last = end < g->last ? end : g->last;
+}
 
 #endif

@@ -13,13 +13,27 @@
 #define KVG_LOG2E 1.4426950408889634074
 #define KVG_LN2 0.69314718055994530942
 
+/* x, or `least` where x is below it; NaN stays. On the bits: a compiler that sees a choice between a variable
+ * and a constant computes what follows from the constant beforehand, behind a branch that no vector code has.
+ */
+static inline __attribute__((always_inline)) double kvg_at_least(double x, double least)
+{
+    const uint64_t below = 0 - (uint64_t)(x < least);
+    uint64_t bits, least_bits;
+    memcpy(&bits, &x, sizeof bits);
+    memcpy(&least_bits, &least, sizeof least_bits);
+    bits = (bits & ~below) | (least_bits & below);
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
 /* 2^x for x <= 1023. Below -1022 it stays at 2^-1022, which is nothing in every sum it goes into. NaN stays.
  * x = n + f with |f| <= 1/2, and 2^f = e^y by its Taylor series to y^13: |y| <= 0.3466, so the rest is below
  * 0.3466^14 / 14! = 5e-18; rounding adds some 2e-16, relative. */
 static inline __attribute__((always_inline)) double kvg_exp2(double x)
 {
     const double shift = 0x1.8p52; /* adding it rounds to an integer, which then sits in the low bits */
-    x = x < -1022 ? -1022 : x;
+    x = kvg_at_least(x, -1022);
     double shifted = x + shift;
     double y = (x - (shifted - shift)) * KVG_LN2;
     uint64_t n;

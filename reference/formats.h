@@ -46,7 +46,7 @@ float kvg_ref_f16_decode(uint16_t code);
 /* One element of any format at data[index] (index in elements). */
 float kvg_ref_load(enum kvg_ref_format format, const void *data, int64_t index);
 void kvg_ref_store(enum kvg_ref_format format, void *data, int64_t index, float value);
-/* count consecutive elements to float; fast enough for a whole cache (tables, no per-element switch). */
+/* count consecutive elements to float; fast enough for a whole cache (vector code, no per-element switch). */
 void kvg_ref_load_row(enum kvg_ref_format format, const void *data, int64_t index, int64_t count, float *out);
 /* count consecutive elements from float, and values rounded to the format in place; as fast. Bit for bit what
  * kvg_ref_store and kvg_ref_round give. */

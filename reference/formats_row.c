@@ -2,9 +2,11 @@
  *
  * formats_row.c: the codecs of formats.c for rows of elements.
  *
- * Decoding FP8 looks up a table that the compiler computes from the definition of the format. Encoding has
- * no branches: a normal magnitude is rounded by adding just under half a quantum to its bits; a subnormal
- * one by adding a power of two so large that the FP32 adder's own rounding leaves a whole number of quanta.
+ * Nothing here has branches. Decoding FP8 moves the bits to where a float keeps them and corrects the
+ * exponent; the fraction of a subnormal code is first read as that of a normal number, from which its leading
+ * one is then taken. Encoding rounds a normal magnitude by adding just under half a quantum to its bits, and
+ * a subnormal one by adding a power of two so large that the FP32 adder's own rounding leaves a whole number
+ * of quanta.
  */
 #include "formats.h"
 #include "clones.h"
@@ -13,28 +15,6 @@
 #include <string.h>
 
 /* ---------------------------------------------------------------- decode */
-
-/* Value of magnitude code c (0 .. 127): field f = c >> m, fraction r; quanta (2^m + r) 2^f, or 2 r for f = 0,
- * in units of 1 / unit. The units are 2^(bias + m). */
-#define QUANTA(c, m) (((1 << (m)) + ((c) & ((1 << (m)) - 1))) * (double)(1ull << ((c) >> (m))))
-#define MAGNITUDE(c, m, unit)                                                                                \
-    ((c) >> (m) ? QUANTA(c, m) / (unit) : ((c) & ((1 << (m)) - 1)) * 2.0 / (double)(unit))
-#define SIGNED(code, magnitude) (float)((code)&0x80 ? -(magnitude) : (magnitude))
-#define E4M3(code) SIGNED(code, ((code)&0x7f) == 0x7f ? NAN : MAGNITUDE((code)&0x7f, 3, 1024))
-#define E5M2(code)                                                                                           \
-    SIGNED(code, ((code)&0x7f) > 0x7c    ? NAN                                                               \
-                 : ((code)&0x7f) == 0x7c ? INFINITY                                                          \
-                                         : MAGNITUDE((code)&0x7f, 2, 131072))
-#define E4M3FNUZ(code) ((code) == 0x80 ? NAN : SIGNED(code, MAGNITUDE((code)&0x7f, 3, 2048)))
-
-#define FOUR(f, c) f(c), f((c) + 1), f((c) + 2), f((c) + 3)
-#define SIXTEEN(f, c) FOUR(f, c), FOUR(f, (c) + 4), FOUR(f, (c) + 8), FOUR(f, (c) + 12)
-#define SIXTY_FOUR(f, c) SIXTEEN(f, c), SIXTEEN(f, (c) + 16), SIXTEEN(f, (c) + 32), SIXTEEN(f, (c) + 48)
-#define TABLE(f) SIXTY_FOUR(f, 0), SIXTY_FOUR(f, 64), SIXTY_FOUR(f, 128), SIXTY_FOUR(f, 192)
-
-static const float e4m3_values[256] = {TABLE(E4M3)};
-static const float e5m2_values[256] = {TABLE(E5M2)};
-static const float e4m3fnuz_values[256] = {TABLE(E4M3FNUZ)};
 
 static inline uint32_t float_bits(float value)
 {
@@ -58,10 +38,42 @@ static inline uint32_t choose(int condition, uint32_t yes, uint32_t no)
     return (yes & mask) | (no & ~mask);
 }
 
-static void load_fp8(const float values[256], const uint8_t *restrict in, int64_t count, float *restrict out)
+/* Bits of the float that a finite magnitude (0 .. 127) stands for: m fraction bits, smallest normal 2^e. */
+static inline __attribute__((always_inline)) uint32_t decode_magnitude(uint32_t magnitude, int m, int e)
 {
-    for (int64_t i = 0; i < count; i++)
-        out[i] = values[in[i]];
+    const uint32_t smallest_normal = (uint32_t)(127 + e) << 23, fraction = magnitude << (23 - m);
+    const float subnormal = bits_float(fraction + smallest_normal) - bits_float(smallest_normal);
+    return choose(magnitude >> m == 0, float_bits(subnormal), fraction + smallest_normal - (1u << 23));
+}
+
+KVG_REF_CLONES
+static void load_e4m3(const uint8_t *restrict in, int64_t count, float *restrict out)
+{
+    for (int64_t i = 0; i < count; i++) {
+        const uint32_t magnitude = in[i] & 0x7f, sign = (uint32_t)(in[i] & 0x80) << 24;
+        const uint32_t finite = decode_magnitude(magnitude, 3, -6);
+        out[i] = bits_float(choose(magnitude == 0x7f, 0x7fc00000, finite) | sign);
+    }
+}
+
+KVG_REF_CLONES
+static void load_e5m2(const uint8_t *restrict in, int64_t count, float *restrict out)
+{
+    for (int64_t i = 0; i < count; i++) {
+        const uint32_t magnitude = in[i] & 0x7f, sign = (uint32_t)(in[i] & 0x80) << 24;
+        const uint32_t special = choose(magnitude == 0x7c, 0x7f800000, 0x7fc00000);
+        out[i] = bits_float(choose(magnitude < 0x7c, decode_magnitude(magnitude, 2, -14), special) | sign);
+    }
+}
+
+KVG_REF_CLONES
+static void load_e4m3fnuz(const uint8_t *restrict in, int64_t count, float *restrict out)
+{
+    for (int64_t i = 0; i < count; i++) {
+        const uint32_t magnitude = in[i] & 0x7f, sign = (uint32_t)(in[i] & 0x80) << 24;
+        const uint32_t finite = decode_magnitude(magnitude, 3, -7) | sign;
+        out[i] = bits_float(choose(in[i] == 0x80, 0x7fc00000, finite));
+    }
 }
 
 KVG_REF_CLONES
@@ -96,13 +108,13 @@ void kvg_ref_load_row(enum kvg_ref_format format, const void *data, int64_t inde
         load_bf16((const uint16_t *)data + index, count, out);
         break;
     case KVG_REF_E4M3:
-        load_fp8(e4m3_values, (const uint8_t *)data + index, count, out);
+        load_e4m3((const uint8_t *)data + index, count, out);
         break;
     case KVG_REF_E5M2:
-        load_fp8(e5m2_values, (const uint8_t *)data + index, count, out);
+        load_e5m2((const uint8_t *)data + index, count, out);
         break;
     case KVG_REF_E4M3FNUZ:
-        load_fp8(e4m3fnuz_values, (const uint8_t *)data + index, count, out);
+        load_e4m3fnuz((const uint8_t *)data + index, count, out);
         break;
     }
 }

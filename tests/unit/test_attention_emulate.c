@@ -283,7 +283,7 @@ static void test_scaled_operands_by_hand(void **state)
     }
 
 struct bound_arrays {
-    double *element[8], *row[4];
+    double *element[7], *row[4];
     struct kvg_ref_terms terms;
     float *out, *lse;
 };
@@ -292,22 +292,22 @@ static struct bound_arrays bound_of(const struct problem *p, const struct kvg_re
 {
     struct bound_arrays b;
     size_t n = (size_t)(p->n_rows * p->a.head_dim);
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < 7; i++)
         b.element[i] = malloc(n * sizeof(double));
     for (int i = 0; i < 4; i++)
         b.row[i] = malloc((size_t)p->n_rows * sizeof(double));
     b.out = malloc(n * sizeof(float));
     b.lse = malloc((size_t)p->n_rows * sizeof(float));
     b.terms = (struct kvg_ref_terms){b.element[0], b.element[1], b.element[2], b.element[3],
-                                     b.element[4], b.element[5], b.element[6], b.element[7],
-                                     b.row[0],     b.row[1],     b.row[2],     b.row[3]};
+                                     b.element[4], b.element[5], b.element[6], b.row[0],
+                                     b.row[1],     b.row[2],     b.row[3]};
     assert_int_equal(kvg_ref_attention_bound(&p->a, model, p->rows, p->n_rows, b.out, b.lse, &b.terms), 0);
     return b;
 }
 
 static void bound_free(struct bound_arrays *b)
 {
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < 7; i++)
         free(b->element[i]);
     for (int i = 0; i < 4; i++)
         free(b->row[i]);
@@ -323,7 +323,7 @@ static double aligned_size(double x, double floor)
 
 /* One row of the terms, by their formulas. */
 static void direct_terms(const struct problem *p, const struct kvg_ref_bound_model *m,
-                         const struct kvg_ref_row *r, double element[8][DIM_MAX], double row[4])
+                         const struct kvg_ref_row *r, double element[7][DIM_MAX], double row[4])
 {
     const struct kvg_ref_attention *a = &p->a;
     const struct kvg_ref_emulation none = {.tile = 1};
@@ -334,7 +334,7 @@ static void direct_terms(const struct problem *p, const struct kvg_ref_bound_mod
     kvg_ref_visible(a->seq_lens[r->seq], a->cu_q_lens[r->seq + 1] - a->cu_q_lens[r->seq], r->q_index,
                     a->window, a->causal, &first, &last);
     assert_int_equal(kvg_ref_attention_f64(a, r, 1, o, &lse), 0);
-    memset(element, 0, 8 * sizeof *element);
+    memset(element, 0, 7 * sizeof *element);
     memset(row, 0, 4 * sizeof *row);
     for (int64_t j = first; j <= last; j++)
         largest = fmax(largest, exp(emulated_logit(a, &none, r, g, j) - lse));
@@ -362,28 +362,30 @@ static void direct_terms(const struct problem *p, const struct kvg_ref_bound_mod
             element[2][d] += eta * fabs(v);
             element[3][d] += pj * pj * v * v;
             element[4][d] += pj * pj * delta * delta * (v - o[d]) * (v - o[d]);
-            element[5][d] += eta * eta * v * v;
             double x =
                 aligned_p *
                 aligned_size(v, m->floors.v *
                                     (m->floors.v_scaled ? 1.0 : (double)a->v.scale[g * a->v.scale_stride]));
-            element[6][d] += x;
-            element[7][d] += x * x;
+            element[5][d] += x;
+            element[6][d] += x * x;
         }
     }
 }
 
-/* Equal but for the FP32 weights of the exact reference, whose sum and output the terms are built on: v - o
- * can be zero in one and 1e-8 v in the other, so distances are held to 3e-7 of the same sum over v itself. */
-static int close_to(double value, double expected, double scale)
+/* A sum of a bound is allowed to be too large by what FP32 takes to make sure that it is not too small:
+ * 2^-15 for its roundings, twice 2^-16 for a squared delta of 256 dimensions, 2^-15 where the largest delta
+ * of a row stands for all: 1e-4 in all. It may be too small only by the FP32 weights of the exact reference,
+ * whose sum and output the terms are built on: v - o can be zero in one and 1e-8 v in the other, so distances
+ * are held to 3e-7 of the same sum over v itself. */
+static int close_above(double value, double expected, double scale)
 {
-    return fabs(value - expected) <= 1e-6 * fabs(expected) + 3e-7 * scale;
+    return value >= expected * (1 - 1e-6) - 3e-7 * scale && value <= expected * (1 + 1e-4) + 3e-7 * scale;
 }
 
 static void test_terms_against_formulas(void **state)
 {
     (void)state;
-    const int like[8] = {0, 0, 2, 3, 3, 5, 6, 7};
+    const int like[7] = {0, 0, 2, 3, 3, 5, 6};
     const struct kvg_ref_bound_model models[] = {{1e-4, 1e-5, 0x1p-4, 0x1p-18, NO_FLOORS},
                                                  {3e-3, 0, 0x1p-9, 0, {0.3, 0.2, 0x1p-8, 0.4, 0, 0}},
                                                  {0, 0.5, 0, 1e-3, {0.1, 0.5, 0.5, 0.1, 1, 1}}};
@@ -394,13 +396,14 @@ static void test_terms_against_formulas(void **state)
         for (int m = 0; m < 3; m++) {
             struct bound_arrays b = bound_of(&p, &models[m]);
             for (int64_t r = 0; r < p.n_rows; r += step) {
-                double element[8][DIM_MAX], row[4];
+                double element[7][DIM_MAX], row[4];
                 direct_terms(&p, &models[m], &p.rows[r], element, row);
-                for (int i = 0; i < 4; i++)
-                    assert_true(close_to(b.row[i][r], row[i], 0));
-                for (int i = 0; i < 8; i++)
+                assert_true(close_above(row[0], b.row[0][r], 0)); /* what is divided by is kept too small */
+                for (int i = 1; i < 4; i++)
+                    assert_true(close_above(b.row[i][r], row[i], 0));
+                for (int i = 0; i < 7; i++)
                     for (int64_t d = 0; d < dim; d++)
-                        if (!close_to(b.element[i][r * dim + d], element[i][d], element[like[i]][d]))
+                        if (!close_above(b.element[i][r * dim + d], element[i][d], element[like[i]][d]))
                             fail_msg("shape %d, model %d, row %d, term %d, dim %d: %.9g, expected %.9g", s, m,
                                      (int)r, i, (int)d, b.element[i][r * dim + d], element[i][d]);
             }
@@ -429,7 +432,7 @@ static void test_same_bits(void **state)
         struct bound_arrays three = bound_of(&p, &model);
         kvg_ref_attention_emulate(&p.a, &manners[2], p.rows, p.n_rows, other, NULL);
         assert_memory_equal(out, other, n * sizeof *out);
-        for (int i = 0; i < 8; i++)
+        for (int i = 0; i < 7; i++)
             assert_memory_equal(one.element[i], three.element[i], n * sizeof(double));
         for (int i = 0; i < 4; i++)
             assert_memory_equal(one.row[i], three.row[i], (size_t)p.n_rows * sizeof(double));
@@ -443,7 +446,7 @@ static void test_same_bits(void **state)
 
 /* FNV-1a of everything the reference gives on these problems. The values are checked elsewhere; this number
  * says that they are the same bits on every machine, with every compiler and vector width (found equal with
- * gcc 12 at -O1 and -O3, SSE2 and AVX2, -march=haswell, and with clang 14). It changes only when the
+ * gcc 12 at -O1 and -O3, for SSE2, AVX2 and AVX-512, and with clang 14). It changes only when the
  * arithmetic does. */
 static void mix(uint64_t *hash, const void *data, size_t bytes)
 {
@@ -463,9 +466,9 @@ static void test_same_bits_on_every_machine(void **state)
         struct bound_arrays b = bound_of(&p, &model);
         mix(&hash, b.out, n * sizeof *b.out);
         mix(&hash, b.lse, (size_t)p.n_rows * sizeof *b.lse);
-        for (int i = 0; i < 6; i++)
+        for (int i = 0; i < 7; i++)
             mix(&hash, b.element[i], n * sizeof(double));
-        for (int i = 0; i < 3; i++) /* the sums there were when the hash was taken */
+        for (int i = 0; i < 4; i++)
             mix(&hash, b.row[i], (size_t)p.n_rows * sizeof(double));
         kvg_ref_attention_emulate(&p.a, &manners[2], p.rows, p.n_rows, b.out, b.lse);
         mix(&hash, b.out, n * sizeof *b.out);
@@ -473,7 +476,7 @@ static void test_same_bits_on_every_machine(void **state)
         bound_free(&b);
         problem_free(&p);
     }
-    if (hash != 0x0e052ede1bc6d9db)
+    if (hash != 0x993762e748cc7e72)
         fail_msg("the bits of the reference are not those of other machines: 0x%016llx",
                  (unsigned long long)hash);
 }
