@@ -22,6 +22,10 @@
 #include "../kernels/kernel.h"
 #include "inputs/generate.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct kvg_device;
 
 /* Rates of the device, all NaN where they cannot be measured (then why says so). Measured by the device's own
@@ -131,4 +135,7 @@ struct kvg_device {
  * no GPU. Weak: a build without CUDA has no such function. */
 struct kvg_device *kvg_cuda_open(int index, char *why, size_t size) __attribute__((weak));
 
+#ifdef __cplusplus
+}
+#endif
 #endif

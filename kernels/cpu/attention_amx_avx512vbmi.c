@@ -91,9 +91,7 @@ static void pack_q(const void *const *row, int64_t rows, int64_t dim, enum kvg_d
     memset(packed, 0, (size_t)packed_q_bytes(rows, dim));
     for (int64_t r = 0; r < rows; r++) {
         for (int64_t d = 0; d < dim; d++) {
-            const uint16_t q = dtype == KVG_BF16
-                                   ? ((const uint16_t *)row[r])[d]
-                                   : kvg_bf16_encode(kvg_fp8_e4m3_decode(((const uint8_t *)row[r])[d]));
+            const uint16_t q = q_element(row[r], d, dtype);
             out[r / ROWS * ROWS * chunks(dim) * CHUNK + (d / 2 * ROWS + r % ROWS) * 2 + d % 2] = q;
             if (columns) {
                 whole_q[whole_q_place(columns, r, d)] = q;
@@ -217,15 +215,10 @@ ALWAYS_INLINE void logits_as(enum kvg_dtype dtype, const struct kvg_keys *keys, 
     }
 }
 
-static void logits(const struct kvg_keys *keys, const void *packed_q, int64_t rows, void *scratch, float *s)
-{
-    if (keys->dtype == KVG_E4M3) {
-        logits_as(KVG_E4M3, keys, packed_q, rows, scratch, s);
-    } else if (keys->dtype == KVG_E5M2) {
-        logits_as(KVG_E5M2, keys, packed_q, rows, scratch, s);
-    } else {
-        logits_as(KVG_BF16, keys, packed_q, rows, scratch, s);
-    }
+static void logits(const struct kvg_keys *keys, const void *packed_q, int64_t rows, void *scratch, float *s){
+#define CALL(dtype) logits_as(dtype, keys, packed_q, rows, scratch, s)
+    BY_DTYPE(keys->dtype, CALL)
+#undef CALL
 }
 
 /* ---------------------------------------------------------------- values */
@@ -357,13 +350,9 @@ ALWAYS_INLINE void values_as(enum kvg_dtype dtype, const struct kvg_keys *keys, 
 static void values(const struct kvg_keys *keys, const void *p, const float *factor, int64_t rows,
                    void *scratch, float *acc, int64_t acc_stride)
 {
-    if (keys->dtype == KVG_E4M3) {
-        values_as(KVG_E4M3, keys, p, factor, rows, scratch, acc, acc_stride);
-    } else if (keys->dtype == KVG_E5M2) {
-        values_as(KVG_E5M2, keys, p, factor, rows, scratch, acc, acc_stride);
-    } else {
-        values_as(KVG_BF16, keys, p, factor, rows, scratch, acc, acc_stride);
-    }
+#define CALL(dtype) values_as(dtype, keys, p, factor, rows, scratch, acc, acc_stride)
+    BY_DTYPE(keys->dtype, CALL)
+#undef CALL
 }
 
 const struct kvg_attention_ops kvg_attention_amx = {

@@ -49,9 +49,30 @@ struct tables {
     __m512i low[2], high[2];
 };
 
+/* CALL(dtype) of a cache with dtype constant, so that its decoding is settled at compile time. */
+#define BY_DTYPE(dtype, CALL)                                                                                \
+    switch (dtype) {                                                                                         \
+    case KVG_E4M3:                                                                                           \
+        CALL(KVG_E4M3);                                                                                      \
+        break;                                                                                               \
+    case KVG_E5M2:                                                                                           \
+        CALL(KVG_E5M2);                                                                                      \
+        break;                                                                                               \
+    default:                                                                                                 \
+        CALL(KVG_BF16);                                                                                      \
+        break;                                                                                               \
+    }
+
 static int64_t padded(int64_t dim)
 {
     return kvg_round_up(dim, STRIP);
+}
+
+/* Element d of a row of Q (bf16 or e4m3) in bf16, exactly. */
+static uint16_t q_element(const void *row, int64_t d, enum kvg_dtype dtype)
+{
+    return dtype == KVG_BF16 ? ((const uint16_t *)row)[d]
+                             : kvg_bf16_encode(kvg_fp8_e4m3_decode(((const uint8_t *)row)[d]));
 }
 
 /* ---------------------------------------------------------------- decoding */
@@ -168,33 +189,12 @@ ALWAYS_INLINE __mmask32 mask_32(int64_t dims)
 static float softmax(const struct kvg_softmax *how, float *s, int64_t lo, int64_t hi,
                      struct kvg_row_state *state, void *p_row)
 {
-    const float before = state->max;
-    const __m512 scale = _mm512_set1_ps(how->scale), cap = _mm512_set1_ps(how->cap_log2);
-    const uint64_t seen = (~(uint64_t)0 >> (64 - hi)) & (~(uint64_t)0 << lo);
-    __m512 t[KVG_TILE / VECTOR], top = _mm512_set1_ps(before), shift, sum = _mm512_setzero_ps();
-    float max, factor;
+    __m512 t[KVG_TILE / VECTOR];
+    const float factor = softmax_row(how, s, lo, hi, state, t);
 
-    for (int i = 0; i < KVG_TILE / VECTOR; i++) {
-        t[i] = _mm512_mul_ps(_mm512_load_ps(s + VECTOR * i), scale);
-        if (how->cap_log2 > 0.0f) {
-            t[i] = _mm512_mul_ps(tanh_16(t[i]), cap);
-        }
-        t[i] = _mm512_mask_mov_ps(_mm512_set1_ps(-INFINITY), (__mmask16)(seen >> (VECTOR * i)), t[i]);
-        top = _mm512_max_ps(t[i], top); /* the second operand where one is NaN */
-    }
-    max = _mm512_reduce_max_ps(top);
-    shift = _mm512_set1_ps(max - how->offset);
-    for (int i = 0; i < KVG_TILE / VECTOR; i++) {
-        t[i] = exp2_16(_mm512_sub_ps(t[i], shift));
-        sum = _mm512_add_ps(sum, t[i]);
-        t[i] = how->p_e4m3 ? round_e4m3(t[i]) : t[i];
-    }
     for (int i = 0; i < KVG_TILE / VECTOR; i += 2) {
         const __m512bh p = _mm512_cvtne2ps_pbh(t[i + 1], t[i]);
         _mm512_store_si512((uint16_t *)p_row + VECTOR * i, (__m512i)p);
     }
-    factor = before == max ? 1.0f : before == -INFINITY ? 0.0f : kvg_exp2(before - max);
-    state->max = max;
-    state->sum = state->sum * factor + _mm512_reduce_add_ps(sum);
     return factor;
 }

@@ -337,36 +337,18 @@ static float p_factor(enum kvg_dtype dtype)
 static float softmax(const struct kvg_softmax *how, float *s, int64_t lo, int64_t hi,
                      struct kvg_row_state *state, void *p_row)
 {
-    const float before = state->max, lift = how->p_e4m3 ? how->p_factor * 0x1p-8f : how->p_factor;
-    const __m512 scale = _mm512_set1_ps(how->scale), cap = _mm512_set1_ps(how->cap_log2);
+    const float lift = how->p_e4m3 ? how->p_factor * 0x1p-8f : how->p_factor;
     const __m512i twice = _mm512_set_epi16(15, 15, 14, 14, 13, 13, 12, 12, 11, 11, 10, 10, 9, 9, 8, 8, 7, 7,
                                            6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0);
-    const uint64_t seen = (~(uint64_t)0 >> (64 - hi)) & (~(uint64_t)0 << lo);
-    __m512 t[KVG_TILE / VECTOR], top = _mm512_set1_ps(before), shift, sum = _mm512_setzero_ps();
-    float max, factor;
+    __m512 t[KVG_TILE / VECTOR];
+    const float factor = softmax_row(how, s, lo, hi, state, t);
 
     for (int i = 0; i < KVG_TILE / VECTOR; i++) {
-        t[i] = _mm512_mul_ps(_mm512_load_ps(s + VECTOR * i), scale);
-        if (how->cap_log2 > 0.0f) {
-            t[i] = _mm512_mul_ps(tanh_16(t[i]), cap);
-        }
-        t[i] = _mm512_mask_mov_ps(_mm512_set1_ps(-INFINITY), (__mmask16)(seen >> (VECTOR * i)), t[i]);
-        top = _mm512_max_ps(t[i], top); /* the second operand where one is NaN */
-    }
-    max = _mm512_reduce_max_ps(top);
-    shift = _mm512_set1_ps(max - how->offset);
-    for (int i = 0; i < KVG_TILE / VECTOR; i++) {
-        t[i] = exp2_16(_mm512_sub_ps(t[i], shift));
-        sum = _mm512_add_ps(sum, t[i]);
-        t[i] = how->p_e4m3 ? round_e4m3(t[i]) : t[i];
         const __m256h p = _mm512_cvtxps_ph(_mm512_mul_ps(t[i], _mm512_set1_ps(lift)));
         const __m512i words = _mm512_castsi256_si512(_mm256_castph_si256(p));
         _mm512_store_si512((char *)p_row + KVG_ALIGN * i, _mm512_permutexvar_epi16(twice, words));
     }
     *(float *)(void *)((char *)p_row + KVG_TILE * 4) = 1.0f / (lift * LOWERED);
-    factor = before == max ? 1.0f : before == -INFINITY ? 0.0f : kvg_exp2(before - max);
-    state->max = max;
-    state->sum = state->sum * factor + _mm512_reduce_add_ps(sum);
     return factor;
 }
 

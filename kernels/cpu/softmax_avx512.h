@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * softmax_avx512.h: the functions of the softmax on 16 lanes of FP32: exponential, hyperbolic tangent,
- * rounding to e4m3. Included once by each kernel on AVX-512 (F and DQ).
+ * rounding to e4m3, and the row of a tile that is made of them. Included once by each kernel on AVX-512 (F
+ * and DQ).
  */
 #include "attention.h"
 #include "exp2.h"
@@ -59,6 +60,39 @@ ALWAYS_INLINE __m512 round_e4m3(__m512 p)
     const __mmask16 small = _mm512_cmp_ps_mask(p, _mm512_set1_ps(KVG_FP8_E4M3.min_normal), _CMP_LT_OQ);
 
     return _mm512_mask_sub_ps(normal, small, _mm512_add_ps(p, magic), magic);
+}
+
+/* Logits of a row of a tile to P: scale and cap s[0 .. KVG_TILE), keep keys lo <= j < hi alone, update the
+ * state. P, rounded to e4m3 where `how` says so, is left in p for the kernel to write; p_factor is not in it
+ * yet. Returns the factor for what was accumulated before. */
+ALWAYS_INLINE float softmax_row(const struct kvg_softmax *how, const float *s, int64_t lo, int64_t hi,
+                                struct kvg_row_state *state, __m512 p[KVG_TILE / VECTOR])
+{
+    const float before = state->max;
+    const __m512 scale = _mm512_set1_ps(how->scale), cap = _mm512_set1_ps(how->cap_log2);
+    const uint64_t seen = (~(uint64_t)0 >> (64 - hi)) & (~(uint64_t)0 << lo);
+    __m512 top = _mm512_set1_ps(before), shift, sum = _mm512_setzero_ps();
+    float max, factor;
+
+    for (int i = 0; i < KVG_TILE / VECTOR; i++) {
+        p[i] = _mm512_mul_ps(_mm512_load_ps(s + VECTOR * i), scale);
+        if (how->cap_log2 > 0.0f) {
+            p[i] = _mm512_mul_ps(tanh_16(p[i]), cap);
+        }
+        p[i] = _mm512_mask_mov_ps(_mm512_set1_ps(-INFINITY), (__mmask16)(seen >> (VECTOR * i)), p[i]);
+        top = _mm512_max_ps(p[i], top); /* the second operand where one is NaN */
+    }
+    max = _mm512_reduce_max_ps(top);
+    shift = _mm512_set1_ps(max - how->offset);
+    for (int i = 0; i < KVG_TILE / VECTOR; i++) {
+        p[i] = exp2_16(_mm512_sub_ps(p[i], shift));
+        sum = _mm512_add_ps(sum, p[i]);
+        p[i] = how->p_e4m3 ? round_e4m3(p[i]) : p[i];
+    }
+    factor = before == max ? 1.0f : before == -INFINITY ? 0.0f : kvg_exp2(before - max);
+    state->max = max;
+    state->sum = state->sum * factor + _mm512_reduce_add_ps(sum);
+    return factor;
 }
 
 static void exp2_all(float *x, int64_t count)

@@ -10,15 +10,15 @@
  *   decode_bench one KIND B LEN   one case once (for a profiler)
  *   decode_bench store            store throughput
  */
+#include "../../harness/cuda/launch.h"
+#include "../../harness/device.h"
 #include "bench_case.cuh"
-#include "gather.cuh"
 
 #include <functional>
 #include <string>
 
 static arena mem;
-static uint4 *sink;
-static uint4 *flush_buffer;
+static void *sink, *flush_buffer;
 static const int64_t flush_bytes = (int64_t)512 << 20;
 static int multiprocessors;
 static int failures;
@@ -31,7 +31,7 @@ static double time_ms(const std::function<void()> &fn, int runs, double *best = 
     for (auto &e : ev)
         CU(cudaEventCreate(&e));
     for (int i = 0; i < runs + 2; i++) {
-        read_linear<<<multiprocessors * 8, 256>>>(flush_buffer, flush_bytes / 16, sink);
+        CU(kvg_gpu_read(flush_buffer, flush_bytes, multiprocessors * 8, sink, 0));
         CU(cudaEventRecord(ev[2 * i]));
         fn();
         CU(cudaEventRecord(ev[2 * i + 1]));
@@ -410,23 +410,18 @@ static void check_all()
 
 /* ------------------------------------------------------------------ measurements */
 
-struct roofs {
-    double pages, heads, probe, best;
-    std::string name;
-};
-
-static roofs gather_roofs(bench_case &c, int runs)
+/* Milliseconds that the harness's gather roof of the case takes: the same keys, read and nothing else, cold.
+ */
+static double gather_ms(kvg_device *device, const bench_case &c)
 {
-    roofs r = {1e9, 1e9, 1e9, 1e9, ""};
-    for (int g : {0, 2, 4, 6, 8}) {
-        r.pages =
-            std::min(r.pages, time_ms([&] { launch_gather_pages(c, g * multiprocessors, sink, 0); }, runs));
-        r.heads =
-            std::min(r.heads, time_ms([&] { launch_gather_heads(c, g * multiprocessors, sink, 0); }, runs));
+    const std::vector<int32_t> first_key(c.lens.size(), 0); /* the targets have no window */
+    const kvg_device_gather gather = {&c.a, c.lens.data(), first_key.data()};
+    const double rate = device->ops->gather_roof(device, &gather);
+    if (!(rate > 0)) {
+        fprintf(stderr, "gather roof: %s\n", device->error);
+        exit(3);
     }
-    r.probe = time_ms([&] { KVG(kvg_sm90_attention(&c.a, NULL, 1)); }, runs);
-    r.best = std::min(r.pages, r.heads);
-    return r;
+    return c.kv_bytes / rate * 1e3;
 }
 
 struct target {
@@ -452,13 +447,19 @@ static int runs_for(int64_t bytes)
 
 static void bench_all(bool sweep)
 {
-    double t = time_ms(
-        [&] { read_linear<<<multiprocessors * 8, 256>>>((uint4 *)mem.base, (int64_t)1 << 28, sink); }, 9);
+    char cannot[256];
+    kvg_device *device = kvg_cuda_open(0, cannot, sizeof cannot);
+    if (!device) {
+        fprintf(stderr, "gather roof: %s\n", cannot);
+        exit(3);
+    }
+    double t =
+        time_ms([&] { CU(kvg_gpu_read(mem.base, (int64_t)1 << 32, multiprocessors * 8, sink, 0)); }, 9);
     printf("linear read 4 GB: %.0f GB/s\n", (double)((int64_t)1 << 32) / t / 1e6);
-    t = time_ms([&] { read_linear<<<1, 32>>>((uint4 *)mem.base, 0, sink); }, 31);
+    t = time_ms([&] { CU(kvg_gpu_nothing(0)); }, 31);
     printf("empty kernel between events: %.2f us\n", t * 1e3);
-    printf("%-5s %3s %6s | %9s %5s %5s %5s | %9s %5s %6s | plan\n", "kind", "B", "len", "gather ms", "pages",
-           "heads", "probe", "kernel ms", "GB/s", "% roof");
+    printf("%-5s %3s %6s | %9s %5s %5s | %9s %5s %6s | plan\n", "kind", "B", "len", "gather ms", "GB/s",
+           "probe", "kernel ms", "GB/s", "% roof");
     for (const target &g : targets) {
         spec s = base_spec(g.path, g.kv, g.batch, g.len);
         bench_case c;
@@ -467,7 +468,8 @@ static void bench_all(bool sweep)
         make_case(mem, s, c, 42, 256 << 20);
         const int runs = runs_for(c.kv_bytes);
         const double gb = c.kv_bytes / 1e6;
-        const roofs r = gather_roofs(c, runs);
+        const double roof = gather_ms(device, c);
+        const double probe = time_ms([&] { KVG(kvg_sm90_attention(&c.a, NULL, 1)); }, runs);
         struct entry {
             double ms;
             std::string text;
@@ -480,13 +482,13 @@ static void bench_all(bool sweep)
             const double ms = time_ms([&] { KVG(kvg_sm90_attention(&c.a, tune, 0)); }, runs, &best);
             char line[300];
             snprintf(line, sizeof line,
-                     "%-5s %3lld %6lld | %9.5f %5.0f %5.0f %5.0f | %9.5f %5.0f %6.1f | min %.5f hb %d ks %d "
+                     "%-5s %3lld %6lld | %9.5f %5.0f %5.0f | %9.5f %5.0f %6.1f | min %.5f hb %d ks %d "
                      "split %lld rounds %d "
                      "ratio %d dyn %d st %d prom %d%s",
-                     g.name, (long long)g.batch, (long long)g.len, r.best, gb / r.pages, gb / r.heads,
-                     gb / r.probe, ms, gb / ms, 100 * r.best / ms, best, plan.heads, plan.splits_per_block,
-                     (long long)plan.split_tokens, plan.rounds, tune ? tune->ratio : 0, plan.dynamic,
-                     plan.stages, tune ? tune->promotion : 0, tune ? "" : " <- default");
+                     g.name, (long long)g.batch, (long long)g.len, roof, gb / roof, gb / probe, ms, gb / ms,
+                     100 * roof / ms, best, plan.heads, plan.splits_per_block, (long long)plan.split_tokens,
+                     plan.rounds, tune ? tune->ratio : 0, plan.dynamic, plan.stages,
+                     tune ? tune->promotion : 0, tune ? "" : " <- default");
             rows.push_back({ms, line});
         };
         row(NULL);
@@ -522,6 +524,7 @@ static void bench_all(bool sweep)
         printf("      error against FP32: rel %.2e gain %.5f lse %.1e bad %d\n", v.rel, v.gain, v.lse, v.bad);
         failures += v.bad > 0 || v.rel > (g.path == KVG_PATH_FP8 ? 3.2e-2 : 2.4e-3);
     }
+    device->ops->close(device);
 }
 
 int main(int argc, char **argv)
