@@ -76,9 +76,30 @@ static int is_told_already(const char *name)
     return 0;
 }
 
+/* Does the report have a line for the column? Then its value is in text. */
+static int has_line(const struct kvg_row *row, const struct kvg_column *column, char *text, size_t size)
+{
+    value_text(row, column, text, size);
+    return text[0] && !is_told_already(column->name);
+}
+
+/* Of the longest name that has a line. */
+static int name_width(const struct kvg_row *row)
+{
+    char text[2048];
+    int width = 0;
+    for (int64_t i = 0; i < kvg_columns_count; i++) {
+        const int length = (int)strlen(kvg_columns[i].name);
+        if (length > width && has_line(row, &kvg_columns[i], text, sizeof text))
+            width = length;
+    }
+    return width;
+}
+
 void kvg_row_report(FILE *out, const struct kvg_row *row)
 {
     char text[2048];
+    const int width = name_width(row);
     const struct kvg_failure_style style = {.colour = kvg_wants_colour(out, -1),
                                             .unicode = kvg_failure_unicode()};
     fprintf(out, "%s%s%s\n%s\n\n", kvg_status_name((enum kvg_status)row->status), row->reason[0] ? ": " : "",
@@ -89,12 +110,11 @@ void kvg_row_report(FILE *out, const struct kvg_row *row)
     }
     for (int64_t i = 0; i < kvg_columns_count; i++) {
         const struct kvg_column *column = &kvg_columns[i];
-        value_text(row, column, text, sizeof text);
-        if (!text[0] || is_told_already(column->name))
+        if (!has_line(row, column, text, sizeof text))
             continue;
         if (column->type == KVG_COLUMN_STRING)
-            fprintf(out, "  %-19s %s\n", column->name, text);
+            fprintf(out, "  %-*s %s\n", width, column->name, text);
         else
-            fprintf(out, "  %-19s %-17s %s\n", column->name, text, column->long_name);
+            fprintf(out, "  %-*s %-17s %s\n", width, column->name, text, column->long_name);
     }
 }

@@ -50,25 +50,34 @@ set xlabel "context, keys per sequence"
 set label 1 math ? "GFLOP/s" : ARG7 eq "store" ? "read and written, GB/s" : "K and V payload, GB/s" \
     at screen 16.0 / wide, graph 0.5 center rotate
 
+# Everything that is drawn lies within: rates to the ends of their bars, and roofs at their highest. A roof 20 times above
+# would press the rates onto the axis: it is not drawn, and its name gives its value.
 set yrange [*:*]
 top_rate = 0
-stats data using 2 nooutput # rates, and the read roof of the last block
-if (records(0) > 0) { top_rate = STATS_max }
-if (m > 0) { undefine STATS_*
-    stats data index n using roof(1) nooutput
-    if (records(0) > 0 && STATS_max > top_rate && STATS_max < 20 * top_rate) { top_rate = STATS_max } }
-set yrange [0 : 1.08 * top_rate]
-set lmargin at screen (top_rate < 1000 ? 76.0 : 92.0) / wide # room for the tics' names
+do for [c in "2 4"] { undefine STATS_*
+    stats data index 0:n - 1 using int(c) nooutput
+    if (records(0) > 0 && STATS_max > top_rate) { top_rate = STATS_max } }
+highest = top_rate
+drawn = ""; beside = "" # roofs; what stands behind the name of each
+do for [k = 1:m] { undefine STATS_*
+    stats data index n using roof(k) nooutput
+    if (STATS_max < 20 * top_rate) {
+        drawn = drawn." ".word(roofs, k); beside = beside." -"
+        if (STATS_max > highest) { highest = STATS_max }
+    } else { beside = beside.sprintf(STATS_mean < 1000 ? " %.3g" : " %.0f", STATS_mean) } }
+key_name(k) = roof_name(roof(k)).(word(beside, k) eq "-" ? "" : " (".word(beside, k).", above the picture)")
+set yrange [0 : 1.08 * highest]
+set lmargin at screen (highest < 1000 ? 76.0 : 92.0) / wide # room for the tics' names
 if (octaves < 0.5) { # one context: its roofs run across the page
-    do for [k = 1:m] { stats data index n using roof(k) nooutput
-        set arrow from graph 0, first STATS_mean to graph 1, first STATS_mean nohead lc rgb grey lw 2 dt roof_dash(roof(k)) }
+    do for [c in drawn] { stats data index n using int(c) nooutput
+        set arrow from graph 0, first STATS_mean to graph 1, first STATS_mean nohead lc rgb grey lw 2 dt roof_dash(int(c)) }
 }
-plot for [k = 1:m] data index n using 1:(column(roof(k))) with lines lc rgb grey lw 2 dt roof_dash(roof(k)) notitle, \
+plot for [c in drawn] data index n using 1:(column(int(c))) with lines lc rgb grey lw 2 dt roof_dash(int(c)) notitle, \
      for [i = 1:n] data index i - 1 using 1:2:3:4 with yerrorbars lc rgb colour(word(ARG6, i)) lw 1 pt 0 notitle, \
      for [i = 1:n] data index i - 1 using 1:2 with linespoints lc rgb colour(word(ARG6, i)) \
          lw 1.8 dt dash(word(ARG6, i)) pt shape(word(ARG6, i)) ps 0.9 notitle
 load dir."legend.gp"
-plot for [k = 1:m] NaN with lines lc rgb grey lw 2 dt roof_dash(roof(k)) title roof_name(roof(k)), \
+plot for [k = 1:m] NaN with lines lc rgb grey lw 2 dt roof_dash(roof(k)) title key_name(k), \
      for [i = 1:n] NaN with linespoints lc rgb colour(word(ARG6, i)) lw 1.8 dt dash(word(ARG6, i)) \
          pt shape(word(ARG6, i)) ps 0.9 title name(word(ARG6, i))
 unset multiplot
