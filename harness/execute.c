@@ -232,6 +232,7 @@ static void execute_prepared(struct kvg_execution *x)
     if (make_workspace(x))
         return;
     kvg_account(&x->prepared, x->workspace_bytes, x->row);
+    kvg_stopwatch_turn(&x->watch, KVG_VERIFYING);
     if (kvg_case_predicts(x->c))
         kvg_execute_prediction(x);
     else if (x->c->phase == KVG_PHASE_STORE)
@@ -242,6 +243,8 @@ static void execute_prepared(struct kvg_execution *x)
         x->row->device_bytes = kvg_device_taken(x->memory);
     if (x->device && x->device->lost && !x->session->tainted)
         kvg_verdict_of_device(x, "something timed apart", NULL);
+    if (x->timed)
+        kvg_stopwatch_turn(&x->watch, KVG_TIMING);
     kvg_rate(x);
 }
 
@@ -267,13 +270,17 @@ void kvg_execute_in(struct kvg_session *session, const struct kvg_case *c,
     kvg_row_set_string(&row->started_utc, started);
     row->attempt = 1;
     row->status = KVG_PASSED;
+    kvg_stopwatch_start(&x.watch, KVG_PREPARING);
     x.timed = c->cache_state != KVG_STATE_NONE && !options->verify_only && !options->profile;
     if (!kvg_case_on_gpu(c))
         kvg_row_set_string(&row->device, "cpu");
     if (kvg_case_to_row(c, row))
         kvg_verdict(&x, KVG_OUT_OF_MEMORY, "no memory for the row");
-    else if (find_kernel(&x) == 0 && kvg_prepare_inputs(&x) == 0)
-        execute_prepared(&x);
+    else if (find_kernel(&x) == 0) {
+        if (kvg_prepare_inputs(&x) == 0)
+            execute_prepared(&x);
+        kvg_stopwatch_tell(&x.watch, row);
+    }
     release(&x);
     row->peak_resident_bytes = peak_resident_bytes();
 }

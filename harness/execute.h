@@ -13,6 +13,7 @@
 #include "measure.h"
 #include "prepare.h"
 #include "run.h"
+#include "stopwatch.h"
 #include "verify.h"
 #include "verify_whole.h"
 
@@ -73,7 +74,8 @@ struct kvg_execution {
     const struct kvg_run_options *options;
     const struct kvg_kernel *kernel;
     struct kvg_row *row;
-    char **report;                 /* Google Benchmark's JSON, or NULL */
+    char **report; /* Google Benchmark's JSON, or NULL */
+    struct kvg_stopwatch watch;
     struct kvg_prepared prepared;  /* the whole case; a frame where it was made on the device */
     struct kvg_seen seen;          /* its inputs as the kernel sees them */
     struct kvg_guard_list *guards; /* outputs and workspace of a kernel on the CPU */
@@ -177,6 +179,9 @@ int kvg_make_plain(struct kvg_execution *x, const struct kvg_attention_args *arg
  * status and reason of `row`. -1 with the verdict when that could not be done. */
 int kvg_compare_outputs(struct kvg_execution *x, const struct kvg_attention_args *args,
                         const struct kvg_expectation *e, int whole, struct kvg_row *row);
+/* What is expected of an output of what the host verifies, the unquantised reference included. -1 with the
+ * verdict. */
+int kvg_expect_all(struct kvg_execution *x, struct kvg_expectation **out);
 /* What the row must say about how much was checked. */
 void kvg_remark_whole(struct kvg_execution *x);
 void kvg_whole_free(struct kvg_execution *x);

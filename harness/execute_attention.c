@@ -207,6 +207,7 @@ static int take_times(struct attention *a)
 static int time_calls(struct attention *a)
 {
     struct kvg_execution *x = a->x;
+    kvg_stopwatch_turn(&x->watch, KVG_TIMING);
     int failed = take_times(a);
     kvg_forget(x);
     if (failed)
@@ -273,17 +274,15 @@ static void profile(struct attention *a)
 static void verify_and_time(struct attention *a)
 {
     struct kvg_execution *x = a->x;
-    struct kvg_error error;
-    if (kvg_expect(kvg_verified(x), x->kernel, x->options->verify_rows, &a->expectation, &error)) {
-        kvg_verdict_of_error(x, &error);
+    if (kvg_expect_all(x, &a->expectation))
         return;
-    }
     if (kvg_make_plain(x, &a->args, a->expectation))
         return;
     if (run_once(a) || compare(a, KVG_RUN_FIRST) || run_twice(a))
         return;
     if (x->timed && x->row->status == KVG_PASSED && time_calls(a))
         return;
+    kvg_stopwatch_turn(&x->watch, KVG_VERIFYING);
     kvg_remark_whole(x);
     const int again = kvg_wants_again(x);
     if (again && kvg_attend_again(x, &a->args, a->expectation, a->arithmetic.deterministic))

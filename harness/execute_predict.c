@@ -88,10 +88,8 @@ static void compare(struct kvg_execution *x, const struct predicted *p)
     struct kvg_expectation *expectation = NULL;
     struct kvg_error error;
     struct kvg_row *row = x->row;
-    if (kvg_expect(&x->prepared, x->kernel, x->options->verify_rows, &expectation, &error)) {
-        kvg_verdict_of_error(x, &error);
+    if (kvg_expect_all(x, &expectation))
         return;
-    }
     if (kvg_compare_attention(expectation, p->rounded, p->lse, row, &error))
         kvg_verdict_of_error(x, &error);
     else {

@@ -199,7 +199,10 @@ double kvg_time_apart(struct kvg_execution *x, int (*call)(void *), void *contex
                                 .min_time = x->options->min_time / 20,
                                 .min_samples = 5,
                                 .max_samples = KVG_MAX_SAMPLES};
-    if (kvg_measure(&m, samples, &n, NULL))
+    const enum kvg_activity before = kvg_stopwatch_turn(&x->watch, KVG_TIMING);
+    const int failed = kvg_measure(&m, samples, &n, NULL);
+    kvg_stopwatch_turn(&x->watch, before);
+    if (failed)
         return NAN;
     kvg_summarise(samples, n, &summary);
     return summary.median;

@@ -163,6 +163,7 @@ static int time_calls(struct store *s)
     int cold = x->c->cache_state == KVG_STATE_COLD;
     struct kvg_measurement m = {
         .call = timed_call, .evict = cold ? before_cold : NULL, .batch = !cold, .hold = !cold, .context = s};
+    kvg_stopwatch_turn(&x->watch, KVG_TIMING);
     if (poison_caches(s))
         return -1;
     int failed = kvg_record(x, call, s) || kvg_time(x, &m);
@@ -348,6 +349,7 @@ void kvg_execute_store(struct kvg_execution *x)
         return;
     if (x->timed && time_calls(&s))
         return;
+    kvg_stopwatch_turn(&x->watch, KVG_VERIFYING);
     const int again = kvg_wants_again(x);
     if (again && (run_often(&s) || run_far(&s) || run_special(&s)))
         return;

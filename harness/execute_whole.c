@@ -156,6 +156,21 @@ static void tell_of_whole(const struct kvg_execution *x, struct kvg_row *row)
     row->worst_index += (whole->cu_q_lens[kvg_prepared_sequence(part, i)] - part->cu_q_lens[i]) * per_query;
 }
 
+int kvg_expect_all(struct kvg_execution *x, struct kvg_expectation **out)
+{
+    struct kvg_error error;
+    if (kvg_expect(kvg_verified(x), x->kernel, x->options->verify_rows, out, &error))
+        return kvg_verdict_of_error(x, &error);
+    const enum kvg_activity before = kvg_stopwatch_turn(&x->watch, KVG_QUANTISATION);
+    const int failed = kvg_expect_unquantised(*out, &error);
+    kvg_stopwatch_turn(&x->watch, before);
+    if (!failed)
+        return 0;
+    kvg_expectation_free(*out);
+    *out = NULL;
+    return kvg_verdict_of_error(x, &error);
+}
+
 int kvg_compare_outputs(struct kvg_execution *x, const struct kvg_attention_args *args,
                         const struct kvg_expectation *e, int whole, struct kvg_row *row)
 {

@@ -17,7 +17,8 @@ struct kvg_expectation {
     int64_t *order; /* sample indices by sequence, query head, query: groups for the systematic tests */
     int64_t groups; /* (sequence, query head) pairs sampled */
     int64_t empty;  /* rows of the whole output that see no key */
-    float *exact, *emulated, *unquantised; /* [rows, head_dim] */
+    float *exact, *emulated; /* [rows, head_dim] */
+    float *unquantised;      /* the same; NULL until kvg_expect_unquantised; `exact` where that is the same */
     float *lse_exact, *lse_emulated;       /* [rows] */
     double *worst, *probable;              /* [rows, head_dim] allowed errors */
     struct kvg_bound_noise *noise;         /* [rows, head_dim] */

@@ -203,12 +203,22 @@ static int expect_rows(struct kvg_expectation *e, const struct kvg_kernel *kerne
             return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory in the reference (%lld rows)",
                             (long long)count);
     }
-    if (e->unquantised == e->exact)
-        return 0;
-    kvg_prepared_unquantised(p, &a);
-    if (kvg_ref_attention_f32(&a, e->sample.rows, e->sample.count, e->unquantised, NULL) != 0)
-        return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory in the unquantised reference");
     return 0;
+}
+
+int kvg_expect_unquantised(struct kvg_expectation *e, struct kvg_error *error)
+{
+    struct kvg_ref_attention a;
+    if (e->unquantised)
+        return 0;
+    kvg_prepared_unquantised(e->p, &a);
+    e->unquantised = malloc(((size_t)e->sample.count * (size_t)a.head_dim + 1) * sizeof *e->unquantised);
+    if (e->unquantised &&
+        kvg_ref_attention_f32(&a, e->sample.rows, e->sample.count, e->unquantised, NULL) == 0)
+        return 0;
+    free(e->unquantised);
+    e->unquantised = NULL;
+    return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory in the unquantised reference");
 }
 
 static int compare_order(const void *left, const void *right, void *rows)
@@ -236,7 +246,7 @@ static int expectation_alloc(struct kvg_expectation *e)
     e->order = malloc(rows * sizeof *e->order);
     e->exact = malloc(elements * sizeof *e->exact);
     e->emulated = malloc(elements * sizeof *e->emulated);
-    e->unquantised = unquantised ? e->exact : malloc(elements * sizeof *e->unquantised);
+    e->unquantised = unquantised ? e->exact : NULL;
     e->lse_exact = malloc(rows * sizeof *e->lse_exact);
     e->lse_emulated = malloc(rows * sizeof *e->lse_emulated);
     e->worst = malloc(elements * sizeof *e->worst);
@@ -245,8 +255,8 @@ static int expectation_alloc(struct kvg_expectation *e)
     e->loss = calloc(elements, sizeof *e->loss);
     e->lse_worst = malloc(rows * sizeof *e->lse_worst);
     e->lse_probable = malloc(rows * sizeof *e->lse_probable);
-    return e->order && e->exact && e->emulated && e->unquantised && e->lse_exact && e->lse_emulated &&
-                   e->worst && e->probable && e->noise && e->loss && e->lse_worst && e->lse_probable
+    return e->order && e->exact && e->emulated && e->lse_exact && e->lse_emulated && e->worst &&
+                   e->probable && e->noise && e->loss && e->lse_worst && e->lse_probable
                ? 0
                : -1;
 }

@@ -17,6 +17,10 @@ struct kvg_expectation; /* opaque: chosen rows, exact and emulating outputs, bou
  * and last rows, tile and page boundaries, random rows. 0 = a limit chosen for about a second of work. */
 int kvg_expect(const struct kvg_prepared *p, const struct kvg_kernel *kernel, int64_t rows_limit,
                struct kvg_expectation **out, struct kvg_error *error);
+/* Adds the exact reference on the unquantised tensors, which no check needs: without it a comparison leaves
+ * quant_rel_l2 and total_rel_l2 missing (but for a bf16 cache read with a bf16 Q, whose tensors are the
+ * unquantised ones). 0, or -1 with the error; e stays good either way. */
+int kvg_expect_unquantised(struct kvg_expectation *e, struct kvg_error *error);
 void kvg_expectation_free(struct kvg_expectation *e);
 
 /* out: host copy of the kernel's output [total_q, q_heads, head_dim] bf16, contiguous; lse [total_q, q_heads]

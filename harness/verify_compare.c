@@ -117,7 +117,7 @@ static void compare_row(struct comparison *c, int64_t i)
     for (int64_t j = 0; j < d; j++) {
         const int64_t k = i * d + j;
         const double got = (double)kvg_ref_bf16_decode(c->out[row * d + j]);
-        const double exact = (double)e->exact[k], plain = (double)e->unquantised[k];
+        const double exact = (double)e->exact[k], plain = e->unquantised ? (double)e->unquantised[k] : NAN;
         const double error = fabs(got - exact);
         c->nonfinite_sampled += !isfinite(got);
         note(&c->bound, ratio_of(got, exact, e->worst[k]), at, j, got, exact, e->worst[k]);
@@ -312,8 +312,10 @@ static void fill_row(const struct comparison *c, struct kvg_row *row)
     if (rows == 0)
         return;
     row->kernel_rel_l2 = relative(c->kernel_sq, c->exact_sq);
-    row->quant_rel_l2 = relative(c->quant_sq, c->unquantised_sq);
-    row->total_rel_l2 = relative(c->total_sq, c->unquantised_sq);
+    if (c->e->unquantised) {
+        row->quant_rel_l2 = relative(c->quant_sq, c->unquantised_sq);
+        row->total_rel_l2 = relative(c->total_sq, c->unquantised_sq);
+    }
     row->kernel_max_abs = c->kernel_max;
     row->bound_ratio_max = c->bound.ratio;
     row->prob_ratio_max = c->probable.ratio;

@@ -13,7 +13,7 @@
 #include "journal.h"
 
 #define KVG_SCHEMA_NAME "kvgauge"
-#define KVG_SCHEMA_VERSION "1.3.0" /* semver: a reader refuses a newer major version */
+#define KVG_SCHEMA_VERSION "1.4.0" /* semver: a reader refuses a newer major version */
 
 int kvg_file_write(const char *path, const struct kvg_results *results, struct kvg_error *error);
 /* Exit code in the error: 3 when the system refuses (missing, unreadable), 4 when the content is not right.

@@ -334,6 +334,41 @@ static void print_all(struct kvg_table *t)
     }
 }
 
+/* ---------------------------------------------------------------- what it took */
+
+/* Where the time of the run went, in one line; nothing where no row says so. */
+static void print_effort(struct kvg_table *t)
+{
+    static const char *const activity[] = {"preparing", "verifying", "quantisation error", "timing"};
+    enum { ACTIVITIES = sizeof activity / sizeof activity[0] };
+    double seconds[ACTIVITIES] = {0};
+    int64_t rows = 0;
+    int first = 1;
+    for (int64_t i = 0; i < t->results->count; i++) {
+        const struct kvg_row *row = &t->results->rows[i];
+        const double spent[ACTIVITIES] = {row->seconds_prepare, row->seconds_verify, row->seconds_quantise,
+                                          row->seconds_timing};
+        int any = 0;
+        for (int a = 0; a < ACTIVITIES; a++)
+            if (isfinite(spent[a])) {
+                seconds[a] += spent[a];
+                any = 1;
+            }
+        rows += any;
+    }
+    if (rows == 0)
+        return;
+    fprintf(t->out, "\n%lld row%s: ", (long long)rows, rows == 1 ? "" : "s");
+    for (int a = 0; a < ACTIVITIES; a++) {
+        char text[KVG_CELL];
+        if (seconds[a] > 0) {
+            fprintf(t->out, "%s%s %s", first ? "" : ", ", kvg_cell_time(seconds[a], text), activity[a]);
+            first = 0;
+        }
+    }
+    fputc('\n', t->out);
+}
+
 /* ---------------------------------------------------------------- the whole */
 
 static int key_of_case(const struct kvg_row *row, char *text, size_t size)
@@ -408,6 +443,8 @@ int kvg_table_print(FILE *out, const struct kvg_results *results, const struct k
                  kvg_table_problems(&t);
     if (!failed && t.all && view.count > 0)
         print_all(&t);
+    if (!failed)
+        print_effort(&t);
     free(view.rows);
     return failed || ferror(out) ? -1 : 0;
 }

@@ -5,8 +5,8 @@
  *
  * First the verdict, then what each calibration is worth on real tensors, what scale 1.0 does to others,
  * speed against the roofs, memory, the kernels' correctness, and every row that is not passed with its reason
- * and the command that repeats it. Sentences are derived from the numbers above them. Each table names a
- * command that lists the rows behind it.
+ * and the command that repeats it; last, in a line, where the time of the run went. Sentences are derived
+ * from the numbers above them. Each table names a command that lists the rows behind it.
  */
 #ifndef KVG_RESULTS_TABLE_H
 #define KVG_RESULTS_TABLE_H

@@ -5,7 +5,7 @@ head -c 50000 run.h5 > cut.h5
 echo 'dear diary' > diary.txt
 : > empty.h5
 head -3 run.jsonl > bad.jsonl; echo '{"case_id": 3}' >> bad.jsonl
-sed '1s/"1.3.0"/"2.0.0"/' run.jsonl > newer.jsonl
+sed '1s/"1.4.0"/"2.0.0"/' run.jsonl > newer.jsonl
 try() { "$KVGAUGE" show "$@" 2>&1; echo "exit $?"; }
 try missing.h5
 try cut.h5

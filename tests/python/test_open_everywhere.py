@@ -80,7 +80,7 @@ def with_xarray(path, rows, engine):
     assert frame["kernel"].tolist() == [r["kernel"] for r in rows]
     assert frame[frame.status == 0].shape[0] == sum(r["status"] == 0 for r in rows)
     root = xarray.open_dataset(path, engine=engine)
-    assert root.attrs["schema_name"] == "kvgauge" and root.attrs["schema_version"] == "1.3.0", root.attrs
+    assert root.attrs["schema_name"] == "kvgauge" and root.attrs["schema_version"] == "1.4.0", root.attrs
 
 
 def with_netcdf4(path, rows):

@@ -109,7 +109,7 @@ static void judge(struct trial *t, const struct kvg_arithmetic *declared, int wi
     struct kvg_error error = {0};
     struct kvg_expectation *e;
     declaration = *declared;
-    if (kvg_expect(&t->p, &stub, 0, &e, &error) != 0 ||
+    if (kvg_expect(&t->p, &stub, 0, &e, &error) != 0 || kvg_expect_unquantised(e, &error) != 0 ||
         kvg_compare_attention(e, t->out, with_lse ? t->lse : NULL, &t->row, &error) != 0)
         fail_msg("%s", error.text);
     kvg_expectation_free(e);
