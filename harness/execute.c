@@ -94,11 +94,11 @@ struct kvg_session *kvg_session_new_on(const struct kvg_device_source *source)
         return NULL;
     session->source = *source;
     session->meter = kvg_meter_new();
-    if (!session->meter) {
-        free(session);
-        return NULL;
-    }
-    return session;
+    session->inputs = kvg_input_cache_new(kvg_input_cache_usual_bytes());
+    if (session->meter && session->inputs)
+        return session;
+    kvg_session_free(session);
+    return NULL;
 }
 
 struct kvg_session *kvg_session_new(void)
@@ -113,6 +113,7 @@ void kvg_session_free(struct kvg_session *session)
     if (session->device)
         session->device->ops->close(session->device);
     kvg_meter_free(session->meter);
+    kvg_input_cache_free(session->inputs);
     free(session);
 }
 
@@ -239,6 +240,8 @@ static void execute_prepared(struct kvg_execution *x)
         kvg_execute_store(x);
     else
         kvg_execute_attention(x);
+    if (!x->device && !x->session->tainted)
+        kvg_check_all_memory(x);
     if (x->device)
         x->row->device_bytes = kvg_device_taken(x->memory);
     if (x->device && x->device->lost && !x->session->tainted)

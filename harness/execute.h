@@ -10,6 +10,7 @@
 #include "device_inputs.h"
 #include "diagnose.h"
 #include "guard.h"
+#include "inputs/input_cache.h"
 #include "measure.h"
 #include "prepare.h"
 #include "run.h"
@@ -45,6 +46,7 @@ struct kvg_follower {
 
 struct kvg_session {
     struct kvg_meter *meter;
+    struct kvg_input_cache *inputs; /* of the last cases */
     int tainted;
     struct kvg_follower followers[KVG_FOLLOWERS];
     /* what a stale answer is known by: the first scales, and hashes of outputs that were right */
@@ -135,6 +137,8 @@ int kvg_send(struct kvg_execution *x, void *to, const void *from, int64_t bytes)
 /* Outputs, workspace and inputs after calls: nothing written outside, no input changed. Else the row is
  * incorrect and the session tainted. */
 int kvg_check_memory(struct kvg_execution *x);
+/* The same and what of the inputs the kernel is never shown: before they change, and at the end. */
+int kvg_check_all_memory(struct kvg_execution *x);
 /* After an entry point returned `code`: waits for what it queued. */
 int kvg_called(struct kvg_execution *x, const char *what, int code);
 

@@ -86,7 +86,8 @@ static int64_t lse_bytes(const struct kvg_prepared *p)
     return p->total_q * p->problem.q_heads * (int64_t)sizeof(float);
 }
 
-int kvg_call_attention(struct kvg_execution *x, const struct kvg_attention_args *args)
+/* One call; nobody has looked at the memory yet. */
+static int call_attention(struct kvg_execution *x, const struct kvg_attention_args *args)
 {
     if (kvg_poison(x, args->out, out_bytes(&x->prepared)) ||
         (args->lse && kvg_poison(x, args->lse, lse_bytes(&x->prepared))) ||
@@ -94,9 +95,12 @@ int kvg_call_attention(struct kvg_execution *x, const struct kvg_attention_args 
         return -1;
     if (x->kernel->prepare && kvg_called(x, "prepare", x->kernel->prepare(args)))
         return -1;
-    if (kvg_called(x, "attention", x->kernel->attention(args)))
-        return -1;
-    return kvg_check_memory(x);
+    return kvg_called(x, "attention", x->kernel->attention(args));
+}
+
+int kvg_call_attention(struct kvg_execution *x, const struct kvg_attention_args *args)
+{
+    return call_attention(x, args) || kvg_check_memory(x) ? -1 : 0;
 }
 
 /* The output against the expectation, `when` said first where it is wrong. */
@@ -122,6 +126,8 @@ static double seconds_now(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+/* What no one repairs stays broken, so the memory is looked at once at the end; and before another output is
+ * called a race, for who writes where he must not changes outputs too. */
 static int repeat(struct kvg_execution *x, const struct kvg_attention_args *args,
                   const struct kvg_expectation *e, int deterministic)
 {
@@ -131,10 +137,10 @@ static int repeat(struct kvg_execution *x, const struct kvg_attention_args *args
     if (kvg_digest(x, args->out, bytes[0], &out) || kvg_digest(x, args->lse, bytes[1], &lse))
         return -1;
     for (int i = 0; i < (deterministic ? REPEATS : COMPARED_REPEATS) && seconds_now() < until; i++) {
-        if (kvg_call_attention(x, args))
+        if (call_attention(x, args))
             return -1;
         if (!deterministic) {
-            if (compare_again(x, args, e, KVG_RUN_REPEAT, "in one of many runs"))
+            if (kvg_check_memory(x) || compare_again(x, args, e, KVG_RUN_REPEAT, "in one of many runs"))
                 return -1;
             continue;
         }
@@ -142,13 +148,15 @@ static int repeat(struct kvg_execution *x, const struct kvg_attention_args *args
             return -1;
         if (out_now == out && lse_now == lse)
             continue;
+        if (kvg_check_memory(x))
+            return -1;
         kvg_suspect(x, KVG_FAULT_RACE, "%d calls gave the same bits, then one gave others", i + 2);
         return kvg_verdict(x, KVG_INCORRECT,
                            "run %d and the runs before it on the same inputs differ in %s, although the "
                            "kernel declares that it is deterministic",
                            i + 3, out_now != out ? "out" : "lse");
     }
-    return 0;
+    return kvg_check_memory(x);
 }
 
 static int run_without_lse(struct kvg_execution *x, struct kvg_attention_args args,

@@ -145,7 +145,7 @@ static int fill_device(struct kvg_execution *x)
 int kvg_prepare_inputs(struct kvg_execution *x)
 {
     const struct kvg_prepare_options constants = {x->options->random_tokens_q, x->options->random_tokens_k,
-                                                  x->options->random_tokens_v};
+                                                  x->options->random_tokens_v, x->session->inputs};
     struct kvg_error error;
     const int made = is_made_there(x);
     if (made ? kvg_prepare_frame(x->c, &constants, &x->prepared, &error)
@@ -169,6 +169,8 @@ int kvg_prepare_inputs(struct kvg_execution *x)
 int kvg_renew_inputs(struct kvg_execution *x, uint64_t seed)
 {
     struct kvg_error error;
+    if (!x->device && kvg_check_all_memory(x))
+        return -1;
     if (kvg_prepared_renew(&x->prepared, seed, &error))
         return kvg_verdict_of_error(x, &error);
     if (!x->device)

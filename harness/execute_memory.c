@@ -82,18 +82,29 @@ int kvg_send(struct kvg_execution *x, void *to, const void *from, int64_t bytes)
                : 0;
 }
 
-int kvg_check_memory(struct kvg_execution *x)
+static int check_memory(struct kvg_execution *x,
+                        int (*check_inputs)(const struct kvg_prepared *, struct kvg_error *))
 {
     struct kvg_error error;
     if (x->device)
         return kvg_device_check(x->memory, &error)
                    ? kvg_verdict_of_device(x, "looking for stray writes", &error)
                    : 0;
-    if (kvg_guard_check(x->guards, &error) == 0 && kvg_prepared_check(&x->prepared, &error) == 0)
+    if (kvg_guard_check(x->guards, &error) == 0 && check_inputs(&x->prepared, &error) == 0)
         return 0;
     x->session->tainted = 1; /* what else it wrote to nobody knows */
     kvg_suspect(x, KVG_FAULT_MEMORY, "bytes changed that a kernel must leave alone");
     return kvg_verdict(x, KVG_INCORRECT, "%s", error.text);
+}
+
+int kvg_check_memory(struct kvg_execution *x)
+{
+    return check_memory(x, kvg_prepared_check_shown);
+}
+
+int kvg_check_all_memory(struct kvg_execution *x)
+{
+    return check_memory(x, kvg_prepared_check);
 }
 
 int kvg_called(struct kvg_execution *x, const char *what, int code)

@@ -30,9 +30,14 @@ void *kvg_guard_alloc(struct kvg_guard_list *list, const char *name, int64_t byt
  * buffer that is never sealed may change. */
 void kvg_guard_seal(struct kvg_guard_list *list, const void *buffer);
 void kvg_guard_seal_all(struct kvg_guard_list *list);
+/* No kernel is told where `buffer` lies. */
+void kvg_guard_hide(struct kvg_guard_list *list, const void *buffer);
 /* 0 when every guard region and every sealed buffer is as it was; else -1, with the first buffer's name and
  * where (bytes before its start or past its end), exit code 2. */
 int kvg_guard_check(const struct kvg_guard_list *list, struct kvg_error *error);
+/* The same without the content of hidden buffers, which takes the more time the larger they are: for after
+ * every call, where the other is for the end. */
+int kvg_guard_check_shown(const struct kvg_guard_list *list, struct kvg_error *error);
 
 /* What a guard holds: byte i, counted from the first byte of the guard before the buffer. */
 unsigned char kvg_guard_pattern(size_t i);

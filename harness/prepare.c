@@ -16,6 +16,7 @@ void kvg_prepare_options_default(struct kvg_prepare_options *options)
     options->q_constant = KVG_REF_RANDOM_TOKENS_Q_CONSTANT;
     options->k_constant = KVG_REF_RANDOM_TOKENS_K_CONSTANT;
     options->v_constant = KVG_REF_RANDOM_TOKENS_V_CONSTANT;
+    options->cache = NULL;
 }
 
 enum kvg_ref_format kvg_ref_format_of(enum kvg_dtype dtype)
@@ -71,6 +72,7 @@ static int fill_sources(struct kvg_prepared *p, struct kvg_error *error)
     const struct kvg_case *c = &p->c;
     int64_t q_row = c->q_heads * c->head_dim, kv_row = c->kv_heads * c->head_dim;
     struct kvg_input_shape shape = kvg_prepared_shape(p);
+    struct kvg_input_cache *cache = p->options.cache;
     int threads = (int)c->threads;
     for (int64_t i = 0; i < c->batch; i++) {
         shape.seq = kvg_prepared_sequence(p, i);
@@ -78,9 +80,9 @@ static int fill_sources(struct kvg_prepared *p, struct kvg_error *error)
         shape.q_len = p->cu_q_lens[i + 1] - p->cu_q_lens[i];
         int64_t q = p->cu_q_lens[i] * q_row, kv = p->cu_kv_lens[i] * kv_row;
         int kv_too = shape.context > 0 && !p->frame;
-        if ((shape.q_len && kvg_input_fill(&shape, KVG_TENSOR_Q, threads, p->q + q, error)) ||
-            (kv_too && (kvg_input_fill(&shape, KVG_TENSOR_K, threads, p->k + kv, error) ||
-                        kvg_input_fill(&shape, KVG_TENSOR_V, threads, p->v + kv, error))))
+        if ((shape.q_len && kvg_input_cache_fill(cache, &shape, KVG_TENSOR_Q, threads, p->q + q, error)) ||
+            (kv_too && (kvg_input_cache_fill(cache, &shape, KVG_TENSOR_K, threads, p->k + kv, error) ||
+                        kvg_input_cache_fill(cache, &shape, KVG_TENSOR_V, threads, p->v + kv, error))))
             return -1;
     }
     if (p->frame)
@@ -192,6 +194,11 @@ static int prepare(struct kvg_prepared *out, struct kvg_error *error)
     }
     out->softmax_scale = (float)(1.0 / sqrt((double)out->c.head_dim));
     kvg_guard_seal_all(out->guards);
+    if (out->c.phase != KVG_PHASE_STORE) {
+        const void *hidden[] = {out->k, out->v, out->row_table};
+        for (size_t i = 0; i < sizeof hidden / sizeof hidden[0]; i++)
+            kvg_guard_hide(out->guards, hidden[i]);
+    }
     return 0;
 }
 
@@ -348,6 +355,11 @@ void kvg_prepared_unquantised(const struct kvg_prepared *p, struct kvg_ref_atten
 int kvg_prepared_check(const struct kvg_prepared *p, struct kvg_error *error)
 {
     return kvg_guard_check(p->guards, error);
+}
+
+int kvg_prepared_check_shown(const struct kvg_prepared *p, struct kvg_error *error)
+{
+    return kvg_guard_check_shown(p->guards, error);
 }
 
 static void flip_signs(uint16_t *data, int64_t count)

@@ -15,11 +15,15 @@
 #include "guard.h"
 #include "../reference/attention.h"
 
-/* What is no axis of a case but decides about its scales. */
+struct kvg_input_cache;
+
+/* What is no axis of a case: what decides about its scales, and where inputs are kept from one to the next.
+ */
 struct kvg_prepare_options {
     float q_constant, k_constant, v_constant; /* random_tokens: scale = absmax / constant */
+    struct kvg_input_cache *cache;            /* inputs/input_cache.h, borrowed; NULL: nothing is kept */
 };
-void kvg_prepare_options_default(struct kvg_prepare_options *options); /* 200, 200, 100 */
+void kvg_prepare_options_default(struct kvg_prepare_options *options); /* 200, 200, 100, NULL */
 
 /* Sequences in a part (kvg_prepare_part), at most. */
 enum { KVG_PART_MOST = 4 };
@@ -112,6 +116,9 @@ int64_t kvg_dtype_bytes(enum kvg_dtype dtype);
 /* Did a kernel write outside its buffers, or change its inputs? 0 = no; -1 with the buffer's name. The inputs
  * are hashed at the end of kvg_prepare. */
 int kvg_prepared_check(const struct kvg_prepared *p, struct kvg_error *error);
+/* The same, but for the content of what the case's kernel is not told of: the unquantised K and V, unless it
+ * is a store's. */
+int kvg_prepared_check_shown(const struct kvg_prepared *p, struct kvg_error *error);
 /* Not for a part. Gives Q, K, V, scales and caches other values in place, deals the pages anew and, in a
  * ragged batch, moves the lengths on by one sequence (same problem, same buffers): a kernel that remembers
  * its answer, its scales or where the pages lie is found out. Synthetic: the values of `seed`, which should

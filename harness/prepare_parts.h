@@ -5,6 +5,7 @@
 #ifndef KVG_HARNESS_PREPARE_PARTS_H
 #define KVG_HARNESS_PREPARE_PARTS_H
 
+#include "inputs/input_cache.h"
 #include "inputs/inputs.h"
 #include "prepare.h"
 

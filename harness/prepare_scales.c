@@ -54,8 +54,9 @@ static int measure(struct kvg_prepared *p, enum kvg_tensor tensor, float *scale,
     int64_t heads = tensor == KVG_TENSOR_Q ? p->c.q_heads : p->c.kv_heads, samples;
     int random = p->c.calibration == KVG_CALIBRATION_RANDOM_TOKENS, per_head = p->c.scheme == KVG_PER_HEAD;
     float *absmax;
-    if (kvg_input_absmax(&shape, tensor, random ? KVG_SET_RANDOM_TOKENS : KVG_SET_CALIBRATION, &absmax,
-                         &samples, error))
+    if (kvg_input_cache_absmax(p->options.cache, &shape, tensor,
+                               random ? KVG_SET_RANDOM_TOKENS : KVG_SET_CALIBRATION, &absmax, &samples,
+                               error))
         return -1;
     /* random_tokens sees one batch, however many samples the set is stored as */
     kvg_ref_scales_from_absmax(absmax, samples, heads, per_head,
