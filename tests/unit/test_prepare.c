@@ -323,7 +323,7 @@ static void test_scales_random_tokens(void **state)
     assert_true(p.v_scale[0] == max[2] / 100.0f);
     kvg_prepared_free(&p);
 
-    struct kvg_prepare_options options = {50.0f, 60.0f, 70.0f};
+    struct kvg_prepare_options options = {50.0f, 60.0f, 70.0f, NULL};
     assert_int_equal(kvg_prepare(&c, &options, &p, NULL), 0);
     assert_true(p.q_scale[0] == max[0] / 50.0f);
     assert_true(p.k_scale[0] == max[1] / 60.0f);
@@ -384,7 +384,7 @@ static void test_bad_scale_is_named(void **state)
     c.calibration = KVG_CALIBRATION_RANDOM_TOKENS;
     const float bad[] = {0.0f, -1.0f, NAN, INFINITY};
     for (int i = 0; i < 4; i++) {
-        struct kvg_prepare_options options = {200.0f, 200.0f, bad[i]};
+        struct kvg_prepare_options options = {200.0f, 200.0f, bad[i], NULL};
         memset(&error, 0, sizeof error);
         assert_int_equal(kvg_prepare(&c, &options, &p, &error), -1);
         assert_int_equal(error.exit_code, KVG_EXIT_USAGE);

@@ -283,6 +283,35 @@ static void problems_come_with_their_command(void **state)
     kvg_results_free(&results);
 }
 
+/* The last line; what no row says is left out, and so is the line. */
+static void the_last_line_says_where_time_went(void **state)
+{
+    (void)state;
+    struct kvg_results results;
+    facts(&results, 4, 1);
+    struct kvg_row *a = add(&results, "auto", "per_tensor", "none", -1, 1024);
+    char *text = print(&results, 0, 0);
+    expect_not(text, "preparing");
+    free(text);
+    struct kvg_row *b = add(&results, "auto", "per_tensor", "none", -1, 2048);
+    add(&results, "auto", "per_tensor", "none", -1, 4096)->status = KVG_SKIPPED;
+    a->seconds_prepare = 1.5;
+    a->seconds_verify = 20;
+    a->seconds_timing = 36.5;
+    b->seconds_prepare = 12;
+    b->seconds_verify = 0.5;
+    text = print(&results, 1, 0);
+    const char *last = "\n2 rows: 13.5 s preparing, 20.5 s verifying, 36.5 s timing\n";
+    assert_true(strlen(text) > strlen(last));
+    assert_string_equal(text + strlen(text) - strlen(last), last);
+    free(text);
+    a->seconds_quantise = 0.0042;
+    text = print(&results, 0, 0);
+    expect(text, "20.5 s verifying, 4.20 ms quantisation error, 36.5 s timing");
+    free(text);
+    kvg_results_free(&results);
+}
+
 static void colour_only_where_asked(void **state)
 {
     (void)state;
@@ -347,6 +376,7 @@ int main(void)
         cmocka_unit_test(predictions_have_a_part_of_their_own),
         cmocka_unit_test(problems_come_with_their_command),
         cmocka_unit_test(colour_only_where_asked),
+        cmocka_unit_test(the_last_line_says_where_time_went),
         cmocka_unit_test(any_rows_fit),
         cmocka_unit_test(filter_keeps_matches),
     };

@@ -133,6 +133,9 @@ static void a_right_kernel_passes(void **state)
     assert_int_equal(row.flops, 40 * 4 * 4 * 32);
     assert_true(fabs(row.kv_bytes_per_second * row.time_median - (double)row.bytes_moved) < 1e-6);
     assert_true(isnan(row.read_roof)); /* not asked for */
+    /* its calls alone take the sum of the samples; all accounts were opened */
+    assert_true(row.seconds_prepare > 0 && row.seconds_verify > 0 && row.seconds_quantise > 0);
+    assert_true(row.seconds_timing > row.time_min * (double)row.n_samples);
     assert_int_equal(row.workspace_bytes, 1000);
     assert_true(row.peak_resident_bytes > 1 << 20);
     assert_null(kvg_worker_report(worker));
