@@ -41,9 +41,10 @@ enum { CHUNK = 8 * KVG_BLOCK_TOKENS };
  * the weights: where delta is small, SHRINK alone would not show it. */
 enum { SHRINK, FLAT, ETA_SUM, DELTA_MEAN, GROW, ROW_SUMS };
 
-/* Record of a row in a piece: the element sums in the order of the tiles, the row sums. */
+/* Record of a row in a piece: the element sums in the order of the tiles, the row sums, and what makes it a
+ * multiple of 64 bytes. */
 #define OF_ROW(dim) (KVG_TILE_SUMS * (dim))
-#define RECORD(dim) (OF_ROW(dim) + ROW_SUMS)
+#define RECORD(dim) (OF_ROW(dim) + (ROW_SUMS + 7) / 8 * 8)
 #define EXACT_RECORD(dim) (KVG_EXACT_PV + (dim))
 
 struct bound {
@@ -77,15 +78,17 @@ static int64_t row_floats(int64_t dim)
     return (KVG_TILE_SUMS + 1) * dim + ROW_SUMS * KVG_BLOCK_TOKENS;
 }
 
-static int64_t scratch_floats(const struct kvg_rows *rows)
+static int64_t scratch_bytes(const struct kvg_rows *rows)
 {
-    return rows->rows_max * (row_floats(rows->dim) + 2 * RECORD(rows->dim)) +
-           2 * KVG_BLOCK_TOKENS * rows->dim;
+    const int64_t floats = rows->rows_max * row_floats(rows->dim) + 2 * KVG_BLOCK_TOKENS * rows->dim;
+    return rows->rows_max * RECORD(rows->dim) * (int64_t)sizeof(double) + floats * (int64_t)sizeof(float);
 }
 
 static void lay_out(const struct kvg_rows *rows, const struct kvg_scratch *s, struct bound_scratch *own)
 {
-    float *at = s->extra;
+    own->records = s->extra;
+    void *rest = own->records + rows->rows_max * RECORD(rows->dim);
+    float *at = rest;
     for (int64_t r = 0; r < rows->rows_max; r++, at += row_floats(rows->dim)) {
         own->row[r].sums = at;
         own->row[r].o = at + KVG_TILE_SUMS * rows->dim;
@@ -93,7 +96,6 @@ static void lay_out(const struct kvg_rows *rows, const struct kvg_scratch *s, st
     }
     own->v_size = at;
     own->v_aligned = at + KVG_BLOCK_TOKENS * rows->dim;
-    own->records = (double *)(at + 2 * KVG_BLOCK_TOKENS * rows->dim);
 }
 
 /* ---------------------------------------------------------------- factors of keys */
@@ -204,10 +206,11 @@ static void join_elements(float *restrict sums, int64_t dim, double *restrict re
     for (int i = KVG_TILE_SUMS - 1; i >= 0; i--)
         for (int64_t d = 0; d < dim; d++) {
             const double sum = (double)sums[i * dim + d];
-            /* No sum of squares is above the square of the sum. */
             const double whole = squares_of[i] < 0 ? 0 : (double)sums[squares_of[i] * dim + d];
-            const double lost = whole * whole < SQUARE_LOSS ? whole * whole : SQUARE_LOSS;
-            record[i * dim + d] += sum + lost;
+            /* Squares may have lost something, but they never add up to more than the square of the sum. */
+            const double least = squares_of[i] < 0 ? sum : sum + SQUARE_LOSS;
+            const double most = whole * whole > sum ? whole * whole : sum;
+            record[i * dim + d] += least < most ? least : most;
             sums[i * dim + d] = 0;
         }
 }
@@ -350,7 +353,7 @@ static void bound_sums(const struct bound *b, const struct kvg_rows *rows, const
                        double *records)
 {
     const int64_t stride = RECORD(rows->dim);
-    int64_t from[KVG_ROWS_MAX], to[KVG_ROWS_MAX];
+    int64_t from[KVG_ROWS_MAX] = {0}, to[KVG_ROWS_MAX] = {0};
     memset(records, 0, (size_t)(g->rows * stride) * sizeof *records);
     for (int64_t r = 0; r < g->rows; r++) {
         kvg_row_span(&rows->plans[g->row + r], first, last, &from[r], &to[r]);
@@ -494,7 +497,7 @@ int kvg_ref_attention_bound(const struct kvg_ref_attention *a, const struct kvg_
     struct kvg_rows plan;
     if (kvg_rows_plan(&plan, a, &operands, rows, n_rows, KVG_EXACT_PIECE, 0, KVG_ROWS_MAX) != 0)
         return -1;
-    plan.extra_floats = scratch_floats(&plan);
+    plan.extra_bytes = scratch_bytes(&plan);
     struct bound b = {.model = model, .terms = terms, .exact = {.out = out, .lse = lse}};
     b.exact.max = calloc((size_t)n_rows + 1, sizeof *b.exact.max);
     b.exact.sum = calloc((size_t)n_rows + 1, sizeof *b.exact.sum);

@@ -168,9 +168,9 @@ int kvg_scratch_make(struct kvg_scratch *s, const struct kvg_rows *rows, int64_t
     s->logit = aligned(rows->rows_max * span, sizeof *s->logit);
     s->p = aligned(rows->rows_max * span, sizeof *s->p);
     s->spread = with_spread ? aligned(rows->rows_max * span, sizeof *s->spread) : NULL;
-    s->extra = rows->extra_floats > 0 ? aligned(rows->extra_floats, sizeof *s->extra) : NULL;
+    s->extra = rows->extra_bytes > 0 ? aligned(rows->extra_bytes, 1) : NULL;
     if (s->q && s->q_size && s->codes && s->k && s->k_size && s->v && s->row && s->logit && s->p &&
-        (s->spread || !with_spread) && (s->extra || rows->extra_floats == 0))
+        (s->spread || !with_spread) && (s->extra || rows->extra_bytes == 0))
         return 0;
     kvg_scratch_free(s);
     return -1;

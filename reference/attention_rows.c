@@ -14,9 +14,7 @@
 
 #include <math.h>
 
-typedef double double4 __attribute__((vector_size(32)));
 typedef float float4 __attribute__((vector_size(16)));
-typedef int32_t int4 __attribute__((vector_size(16)));
 
 /* ---------------------------------------------------------------- operands */
 
@@ -45,20 +43,30 @@ static void find_rows(const struct kvg_ref_kv *kv, const struct kvg_group *g, in
     }
 }
 
+/* Calls a row into the cache. */
+static inline void prefetch_row(const struct kvg_ref_kv *kv, int64_t index, int64_t bytes_each,
+                                int64_t head_dim)
+{
+    enum { LINE = 64 }; /* bytes */
+    const char *row = (const char *)kv->data + index * bytes_each;
+    for (int64_t at = 0; at < head_dim * bytes_each; at += LINE)
+        __builtin_prefetch(row + at);
+    __builtin_prefetch(row + head_dim * bytes_each - 1); /* it may begin within a line */
+}
+
 /* `count` keys or values, at most a block, scaled and rounded as asked, `dim` floats apart. Rows of a paged
  * cache lie scattered, so those of the block that comes next are called into the cache on the way. */
 static void load_kv(const struct kvg_rows *rows, const struct kvg_ref_kv *kv, const struct kvg_group *g,
                     int64_t first, int64_t count, int scaled_first, enum kvg_ref_format operand, float *out)
 {
-    enum { LINE = 64 }; /* bytes */
     const int64_t head_dim = rows->a->head_dim, bytes = kvg_ref_format_info(kv->format)->bytes;
     const int64_t left = g->last - (first + count) + 1, next = left < count ? left : count;
     int64_t index[KVG_BLOCK_TOKENS], next_index[KVG_BLOCK_TOKENS];
     find_rows(kv, g, first, count, index);
     find_rows(kv, g, first + count, next, next_index);
     for (int64_t t = 0; t < count; t++, out += rows->dim) {
-        for (int64_t at = 0; t < next && at < head_dim * bytes; at += LINE)
-            __builtin_prefetch((const char *)kv->data + next_index[t] * bytes + at);
+        if (t < next)
+            prefetch_row(kv, next_index[t], bytes, head_dim);
         kvg_ref_load_row(kv->format, kv->data, index[t], head_dim, out);
         if (scaled_first && kv->scale)
             scale_row(out, head_dim, kv->scale[g->kv_head * kv->scale_stride]);
@@ -76,13 +84,13 @@ void kvg_load_q(const struct kvg_rows *rows, const struct kvg_group *g, struct k
     }
 }
 
-/* Four keys by four dimensions at a time, turned over. */
+/* A block turned over, four keys by four dimensions at a time. */
 KVG_REF_CLONES
-static void turn_block(const float *codes, int64_t dim, double *k, float *k_size)
+static void turn_block(const float *restrict codes, int64_t dim, float *restrict k)
 {
     for (int64_t t = 0; t < KVG_BLOCK_TOKENS; t += 4)
         for (int64_t d = 0; d < dim; d += 4) {
-            float4 in[4], pair[4], out[4];
+            float4 in[4], pair[4];
             for (int i = 0; i < 4; i++)
                 in[i] = *(const float4 *)(codes + (t + i) * dim + d);
             for (int i = 0; i < 2; i++) {
@@ -90,14 +98,21 @@ static void turn_block(const float *codes, int64_t dim, double *k, float *k_size
                 pair[i + 2] = __builtin_shufflevector(in[2 * i], in[2 * i + 1], 2, 6, 3, 7);
             }
             for (int i = 0; i < 2; i++) {
-                out[2 * i] = __builtin_shufflevector(pair[2 * i], pair[2 * i + 1], 0, 1, 4, 5);
-                out[2 * i + 1] = __builtin_shufflevector(pair[2 * i], pair[2 * i + 1], 2, 3, 6, 7);
-            }
-            for (int i = 0; i < 4; i++) {
-                *(double4 *)(k + (d + i) * KVG_BLOCK_TOKENS + t) = __builtin_convertvector(out[i], double4);
-                *(float4 *)(k_size + (d + i) * KVG_BLOCK_TOKENS + t) = (float4)((int4)out[i] & INT32_MAX);
+                float4 *out = (float4 *)(k + (d + 2 * i) * KVG_BLOCK_TOKENS + t);
+                out[0] = __builtin_shufflevector(pair[2 * i], pair[2 * i + 1], 0, 1, 4, 5);
+                out[KVG_BLOCK_TOKENS / 4] = __builtin_shufflevector(pair[2 * i], pair[2 * i + 1], 2, 3, 6, 7);
             }
         }
+}
+
+/* K in double, and without its sign. */
+KVG_REF_CLONES
+static void widen_block(int64_t dim, double *restrict k, float *restrict k_size)
+{
+    for (int64_t i = 0; i < dim * KVG_BLOCK_TOKENS; i++) {
+        k[i] = (double)k_size[i];
+        k_size[i] = fabsf(k_size[i]);
+    }
 }
 
 /* Keys first .. first + count - 1 to the first columns of the block; what the others hold is not used. */
@@ -105,7 +120,8 @@ static void load_k(const struct kvg_rows *rows, const struct kvg_group *g, int64
                    struct kvg_scratch *s)
 {
     load_kv(rows, &rows->a->k, g, first, count, rows->operands.k_scaled_first, rows->operands.k, s->codes);
-    turn_block(s->codes, rows->dim, s->k, s->k_size);
+    turn_block(s->codes, rows->dim, s->k_size);
+    widen_block(rows->dim, s->k, s->k_size);
 }
 
 void kvg_load_v(const struct kvg_rows *rows, const struct kvg_group *g, int64_t first, int64_t count,

@@ -52,8 +52,7 @@ struct kvg_rows {
     int64_t n_groups;
     int64_t piece_tokens; /* keys of a piece */
     int64_t rows_max;     /* rows of a group at most */
-    int64_t
-        extra_floats; /* what a unit of work wants of its own in the scratch; 0 unless set after the plan */
+    int64_t extra_bytes;  /* that a unit of work wants in the scratch; 0 unless set after the plan */
 };
 
 /* Scratch of one thread. */
@@ -68,7 +67,7 @@ struct kvg_scratch {
     double *logit;  /* [rows_max][span] in units of log2 */
     double *spread; /* [rows_max][span] delta of each logit; only when asked for */
     float *p;       /* [rows_max][span] */
-    float *extra;   /* [extra_floats] */
+    void *extra;    /* [extra_bytes], aligned to 64 bytes */
     int64_t span;   /* keys that logit and p have room for */
 };
 
