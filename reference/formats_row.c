@@ -6,7 +6,7 @@
  * exponent; the fraction of a subnormal code is first read as that of a normal number, from which its leading
  * one is then taken. Encoding rounds a normal magnitude by adding just under half a quantum to its bits, and
  * a subnormal one by adding a power of two so large that the FP32 adder's own rounding leaves a whole number
- * of quanta.
+ * of quanta. Rounding in place does the same without going through the code.
  */
 #include "formats.h"
 #include "clones.h"
@@ -14,7 +14,8 @@
 #include <math.h>
 #include <string.h>
 
-/* ---------------------------------------------------------------- decode */
+#define INFINITY_BITS UINT32_C(0x7f800000)
+#define NAN_BITS UINT32_C(0x7fc00000)
 
 static inline uint32_t float_bits(float value)
 {
@@ -38,7 +39,9 @@ static inline uint32_t choose(int condition, uint32_t yes, uint32_t no)
     return (yes & mask) | (no & ~mask);
 }
 
-/* Bits of the float that a finite magnitude (0 .. 127) stands for: m fraction bits, smallest normal 2^e. */
+/* ---------------------------------------------------------------- decode */
+
+/* Bits of the float that a finite magnitude stands for: m fraction bits, smallest normal 2^e. */
 static inline __attribute__((always_inline)) uint32_t decode_magnitude(uint32_t magnitude, int m, int e)
 {
     const uint32_t smallest_normal = (uint32_t)(127 + e) << 23, fraction = magnitude << (23 - m);
@@ -52,7 +55,7 @@ static void load_e4m3(const uint8_t *restrict in, int64_t count, float *restrict
     for (int64_t i = 0; i < count; i++) {
         const uint32_t magnitude = in[i] & 0x7f, sign = (uint32_t)(in[i] & 0x80) << 24;
         const uint32_t finite = decode_magnitude(magnitude, 3, -6);
-        out[i] = bits_float(choose(magnitude == 0x7f, 0x7fc00000, finite) | sign);
+        out[i] = bits_float(choose(magnitude == 0x7f, NAN_BITS, finite) | sign);
     }
 }
 
@@ -61,7 +64,7 @@ static void load_e5m2(const uint8_t *restrict in, int64_t count, float *restrict
 {
     for (int64_t i = 0; i < count; i++) {
         const uint32_t magnitude = in[i] & 0x7f, sign = (uint32_t)(in[i] & 0x80) << 24;
-        const uint32_t special = choose(magnitude == 0x7c, 0x7f800000, 0x7fc00000);
+        const uint32_t special = choose(magnitude == 0x7c, INFINITY_BITS, NAN_BITS);
         out[i] = bits_float(choose(magnitude < 0x7c, decode_magnitude(magnitude, 2, -14), special) | sign);
     }
 }
@@ -72,7 +75,7 @@ static void load_e4m3fnuz(const uint8_t *restrict in, int64_t count, float *rest
     for (int64_t i = 0; i < count; i++) {
         const uint32_t magnitude = in[i] & 0x7f, sign = (uint32_t)(in[i] & 0x80) << 24;
         const uint32_t finite = decode_magnitude(magnitude, 3, -7) | sign;
-        out[i] = bits_float(choose(in[i] == 0x80, 0x7fc00000, finite));
+        out[i] = bits_float(choose(in[i] == 0x80, NAN_BITS, finite));
     }
 }
 
@@ -83,15 +86,13 @@ static void load_bf16(const uint16_t *restrict in, int64_t count, float *restric
         out[i] = bits_float((uint32_t)in[i] << 16);
 }
 
-/* The bits of a half, moved to where a float keeps them, are the value times 2^-112. */
 KVG_REF_CLONES
 static void load_f16(const uint16_t *restrict in, int64_t count, float *restrict out)
 {
     for (int64_t i = 0; i < count; i++) {
-        uint32_t sign = (uint32_t)(in[i] & 0x8000) << 16, magnitude = in[i] & 0x7fff;
-        uint32_t finite = float_bits(bits_float(magnitude << 13) * 0x1p112f);
-        uint32_t special = 0x7f800000 | magnitude << 13;
-        out[i] = bits_float(sign | choose(magnitude < 0x7c00, finite, special));
+        const uint32_t magnitude = in[i] & 0x7fff, sign = (uint32_t)(in[i] & 0x8000) << 16;
+        const uint32_t special = INFINITY_BITS | magnitude << 13;
+        out[i] = bits_float(choose(magnitude < 0x7c00, decode_magnitude(magnitude, 10, -14), special) | sign);
     }
 }
 
@@ -141,7 +142,7 @@ static void store_e4m3(const float *restrict in, int64_t count, uint8_t *restric
     for (int64_t i = 0; i < count; i++) {
         uint32_t bits = float_bits(in[i]), magnitude = bits & 0x7fffffff;
         uint32_t code = encode_magnitude(magnitude, 3, -6, 0x7e);
-        out[i] = (uint8_t)choose(magnitude > 0x7f800000, 0x7f, code | bits >> 31 << 7);
+        out[i] = (uint8_t)choose(magnitude > INFINITY_BITS, 0x7f, code | bits >> 31 << 7);
     }
 }
 
@@ -151,7 +152,7 @@ static void store_e5m2(const float *restrict in, int64_t count, uint8_t *restric
     for (int64_t i = 0; i < count; i++) {
         uint32_t bits = float_bits(in[i]), magnitude = bits & 0x7fffffff;
         uint32_t code = encode_magnitude(magnitude, 2, -14, 0x7b);
-        out[i] = (uint8_t)choose(magnitude > 0x7f800000, 0x7f, code | bits >> 31 << 7);
+        out[i] = (uint8_t)choose(magnitude > INFINITY_BITS, 0x7f, code | bits >> 31 << 7);
     }
 }
 
@@ -162,7 +163,7 @@ static void store_e4m3fnuz(const float *restrict in, int64_t count, uint8_t *res
         uint32_t bits = float_bits(in[i]), magnitude = bits & 0x7fffffff;
         uint32_t code = encode_magnitude(magnitude, 3, -7, 0x7f);
         uint32_t sign = choose(code != 0, bits >> 31 << 7, 0);
-        out[i] = (uint8_t)choose(magnitude > 0x7f800000, 0x80, code | sign);
+        out[i] = (uint8_t)choose(magnitude > INFINITY_BITS, 0x80, code | sign);
     }
 }
 
@@ -172,7 +173,7 @@ static void store_bf16(const float *restrict in, int64_t count, uint16_t *restri
     for (int64_t i = 0; i < count; i++) {
         uint32_t bits = float_bits(in[i]);
         uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16, quiet = bits >> 16 | 0x40;
-        out[i] = (uint16_t)choose((bits & 0x7fffffff) > 0x7f800000, quiet, rounded);
+        out[i] = (uint16_t)choose((bits & 0x7fffffff) > INFINITY_BITS, quiet, rounded);
     }
 }
 
@@ -183,7 +184,7 @@ static void store_f16(const float *restrict in, int64_t count, uint16_t *restric
         uint32_t bits = float_bits(in[i]), magnitude = bits & 0x7fffffff;
         uint32_t code = encode_magnitude(magnitude, 10, -14, 0x7c00);
         uint32_t nan = 0x7e00 | (magnitude >> 13 & 0x3ff);
-        out[i] = (uint16_t)(choose(magnitude > 0x7f800000, nan, code) | bits >> 31 << 15);
+        out[i] = (uint16_t)(choose(magnitude > INFINITY_BITS, nan, code) | bits >> 31 << 15);
     }
 }
 
@@ -211,14 +212,92 @@ void kvg_ref_store_row(enum kvg_ref_format format, void *data, int64_t index, in
     }
 }
 
+/* ---------------------------------------------------------------- round in place */
+
+/* |value| rounded to mantissa m and smallest normal exponent e, for magnitudes up to infinity. */
+static inline __attribute__((always_inline)) uint32_t round_magnitude(uint32_t magnitude, int m, int e)
+{
+    const int dropped = 23 - m;
+    const uint32_t smallest_normal = (uint32_t)(127 + e) << 23;
+    const float adder = bits_float((uint32_t)(127 + e - m + 23) << 23);
+    const uint32_t half = (1u << (dropped - 1)) - 1 + (magnitude >> dropped & 1);
+    const uint32_t normal = (magnitude + half) & ~((1u << dropped) - 1);
+    const uint32_t subnormal = float_bits(bits_float(magnitude) + adder - adder);
+    return choose(magnitude < smallest_normal, subnormal, normal);
+}
+
+/* FP8 saturates at `largest`. */
+static inline __attribute__((always_inline)) float round_fp8(float value, int m, int e, float largest)
+{
+    const uint32_t bits = float_bits(value), magnitude = bits & 0x7fffffff;
+    const uint32_t nearest = round_magnitude(magnitude, m, e), limit = float_bits(largest);
+    const uint32_t finite = (bits & 0x80000000) | (nearest < limit ? nearest : limit);
+    return bits_float(choose(magnitude > INFINITY_BITS, NAN_BITS, finite));
+}
+
+KVG_REF_CLONES
+static void round_e4m3(float *values, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        values[i] = round_fp8(values[i], 3, -6, 448);
+}
+
+KVG_REF_CLONES
+static void round_e5m2(float *values, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        values[i] = round_fp8(values[i], 2, -14, 57344);
+}
+
+KVG_REF_CLONES
+static void round_e4m3fnuz(float *values, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        values[i] = round_fp8(values[i], 3, -7, 240) + 0.0f; /* there is no negative zero */
+}
+
+KVG_REF_CLONES
+static void round_bf16(float *values, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        const uint32_t bits = float_bits(values[i]);
+        const uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1), quiet = bits | 0x400000;
+        values[i] = bits_float(choose((bits & 0x7fffffff) > INFINITY_BITS, quiet, rounded) & 0xffff0000);
+    }
+}
+
+KVG_REF_CLONES
+static void round_f16(float *values, int64_t count)
+{
+    const uint32_t too_large = float_bits(65536);
+    for (int64_t i = 0; i < count; i++) {
+        const uint32_t bits = float_bits(values[i]), magnitude = bits & 0x7fffffff;
+        const uint32_t nearest = round_magnitude(magnitude, 10, -14);
+        const uint32_t number = choose(nearest < too_large, nearest, INFINITY_BITS);
+        const uint32_t nan = NAN_BITS | (magnitude & 0x7fe000);
+        values[i] = bits_float((bits & 0x80000000) | choose(magnitude > INFINITY_BITS, nan, number));
+    }
+}
+
 void kvg_ref_round_row(enum kvg_ref_format format, float *values, int64_t count)
 {
-    uint16_t codes[256];
-    if (format == KVG_REF_F32)
-        return;
-    for (int64_t i = 0; i < count; i += 256) {
-        int64_t n = count - i < 256 ? count - i : 256;
-        kvg_ref_store_row(format, codes, 0, n, values + i);
-        kvg_ref_load_row(format, codes, 0, n, values + i);
+    switch (format) {
+    case KVG_REF_F32:
+        break;
+    case KVG_REF_F16:
+        round_f16(values, count);
+        break;
+    case KVG_REF_BF16:
+        round_bf16(values, count);
+        break;
+    case KVG_REF_E4M3:
+        round_e4m3(values, count);
+        break;
+    case KVG_REF_E5M2:
+        round_e5m2(values, count);
+        break;
+    case KVG_REF_E4M3FNUZ:
+        round_e4m3fnuz(values, count);
+        break;
     }
 }

@@ -206,12 +206,38 @@ static void test_rows(void **state)
     }
 }
 
+/* Rounding in place does not go through codes: all exponents, both signs, next to ties, NaN and infinities.
+ */
+static void test_rounded_in_place(void **state)
+{
+    (void)state;
+    static const uint32_t fraction[] = {0,        1,        0xfff,    0x1000,   0x1001,   0x2000,   0x7fff,
+                                        0x8000,   0x8001,   0x18000,  0x3ffff,  0x40000,  0x7ffff,  0x80000,
+                                        0x80001,  0x100000, 0x17ffff, 0x180000, 0x180001, 0x200000, 0x3fffff,
+                                        0x400000, 0x500000, 0x6fffff, 0x700000, 0x780000, 0x7f7fff, 0x7fffff};
+    enum { FRACTIONS = sizeof fraction / sizeof fraction[0] };
+    float values[2 * FRACTIONS], rounded[2 * FRACTIONS];
+    for (int format = KVG_REF_F32; format <= KVG_REF_E4M3FNUZ; format++)
+        for (uint32_t exponent = 0; exponent < 256; exponent++) {
+            for (int i = 0; i < 2 * FRACTIONS; i++) {
+                const uint32_t bits = (uint32_t)(i % 2) << 31 | exponent << 23 | fraction[i / 2];
+                memcpy(&values[i], &bits, sizeof bits);
+            }
+            memcpy(rounded, values, sizeof values);
+            kvg_ref_round_row((enum kvg_ref_format)format, rounded, 2 * FRACTIONS);
+            for (int i = 0; i < 2 * FRACTIONS; i++)
+                assert_int_equal(bits_of(rounded[i]),
+                                 bits_of(kvg_ref_round((enum kvg_ref_format)format, values[i])));
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_against_ml_dtypes),    cmocka_unit_test(test_landmarks),
         cmocka_unit_test(test_saturation_and_nan),   cmocka_unit_test(test_16_bit_codes),
         cmocka_unit_test(test_f16_against_compiler), cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_rounded_in_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
