@@ -200,7 +200,7 @@ GPU_FOR_decode_bench := sm_90a
 GPU_FOR_tensor_core_check := sm_90a
 GPU_NEEDS_decode_bench := $(call cuda_objects,sm_90a) \
   $(patsubst %,$(B)/obj/%.o,kernels/cuda/plan harness/gather_runs harness/inputs/normal_table)
-GPU_NEEDS_tensor_core_check := $(patsubst %,$(B)/obj/reference/%.o,tensor_core tensor_core_tile formats)
+GPU_NEEDS_tensor_core_check := $(patsubst %,$(B)/obj/reference/%.o,tensor_core tensor_core_tile formats formats_row)
 GPU_NEEDS_device_check := $(patsubst %.c,$(B)/obj/%.o,$(wildcard tests/gpu/device_check_*.c)) $(call cuda_objects,all) $(LIB_OBJ)
 BUNDLE_LINK := -Wl,--disable-new-dtags -Wl,-rpath,'$$ORIGIN/../lib'
 define gpu_program

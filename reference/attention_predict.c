@@ -2,61 +2,71 @@
  *
  * attention_predict.c: the tile loop of FlashAttention-3's fp8 path on a modelled matrix unit.
  *
- * A group is all rows of one (sequence, KV head), up to KVG_ROWS_MAX of them: they share K and V of a tile,
- * as they do on the GPU. Groups are shared out over the threads; a row's result depends on that row alone.
+ * A set is all rows of one (sequence, KV head), up to ROWS of them: they share K and V of a tile, as they do
+ * on the GPU. Sets are shared out over the threads; a row's result depends on that row alone.
  */
 #include "attention_predict.h"
 #include "attention_rows.h"
+#include "clones.h"
 #include "exp2.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { P_OFFSET = 8 }; /* P's largest value is 2^8: the most of e4m3 without overflow at 448 */
 /* e4m3fnuz ends at 240. */
 enum { P_OFFSET_FNUZ = 7 };
+enum { ROWS = 64 };  /* of a set: decoding a tile takes as long as 16 rows of products with it */
+enum { LANES = 16 }; /* of a sum over keys */
 
 struct predict {
     const struct kvg_ref_attention *a;
     const struct kvg_ref_prediction *how;
     const struct kvg_rows *rows;
+    struct kvg_group *sets; /* row, rows, seq, kv_head, first, last */
+    int64_t n_sets;
     enum kvg_ref_format p_format;
     int64_t tile, dim;
     int offset;
     float *out, *lse;
 };
 
-/* Of one group at work. */
+/* Of one set at work. */
 struct work {
-    uint8_t *q, *k, *v;       /* [KVG_ROWS_MAX][dim], [tile][dim] twice */
-    uint8_t *p;               /* [KVG_ROWS_MAX][tile] */
-    float *s, *o, *part;      /* [KVG_ROWS_MAX][tile], [KVG_ROWS_MAX][dim] twice */
-    double max[KVG_ROWS_MAX]; /* running maximum in units of log2 */
-    float sum[KVG_ROWS_MAX];  /* of unrounded P */
+    uint8_t *q, *k, *v;  /* [ROWS][dim], [tile][dim] twice */
+    uint8_t *p;          /* [ROWS][tile] */
+    float *s, *o, *part; /* [ROWS][tile], [ROWS][dim] twice */
+    double *logit;       /* [tile] */
+    double max[ROWS];    /* running maximum in units of log2 */
+    float sum[ROWS];     /* of unrounded P */
     int64_t tiles_in_part;
 };
 
 static void free_work(struct work *w)
 {
     free(w->q), free(w->k), free(w->v), free(w->p);
-    free(w->s), free(w->o), free(w->part);
+    free(w->s), free(w->o), free(w->part), free(w->logit);
 }
 
 static int make_work(const struct predict *e, struct work *w)
 {
     const size_t dim = (size_t)e->dim, tile = (size_t)e->tile;
-    *w = (struct work){.q = malloc(KVG_ROWS_MAX * dim),
+    *w = (struct work){.q = malloc(ROWS * dim),
                        .k = malloc(tile * dim),
                        .v = malloc(tile * dim),
-                       .p = malloc(KVG_ROWS_MAX * tile),
-                       .s = malloc(KVG_ROWS_MAX * tile * sizeof(float)),
-                       .o = malloc(KVG_ROWS_MAX * dim * sizeof(float)),
-                       .part = malloc(KVG_ROWS_MAX * dim * sizeof(float))};
-    if (w->q && w->k && w->v && w->p && w->s && w->o && w->part)
+                       .p = malloc(ROWS * tile),
+                       .s = malloc(ROWS * tile * sizeof(float)),
+                       .o = malloc(ROWS * dim * sizeof(float)),
+                       .part = malloc(ROWS * dim * sizeof(float)),
+                       .logit = malloc(tile * sizeof(double))};
+    if (w->q && w->k && w->v && w->p && w->s && w->o && w->part && w->logit)
         return 0;
     free_work(w);
     return -1;
 }
+
+/* ---------------------------------------------------------------- tiles */
 
 /* Codes of a tile of K or V; keys that no row sees are zeros. */
 static void load_tile(const struct predict *e, const struct kvg_group *g, const struct kvg_ref_kv *kv,
@@ -72,62 +82,105 @@ static void load_tile(const struct predict *e, const struct kvg_group *g, const 
     }
 }
 
-/* S = Q K^T, from zero. */
-static void scores(const struct predict *e, const struct kvg_group *g, struct work *w)
+/* S = Q K^T, from zero, for the keys that a row of the set sees. */
+static void scores(const struct predict *e, const struct kvg_group *g, int64_t start, struct work *w)
 {
+    const int64_t from = g->first > start ? g->first - start : 0;
+    const int64_t to = g->last < start + e->tile ? g->last - start + 1 : e->tile;
     memset(w->s, 0, (size_t)(g->rows * e->tile) * sizeof *w->s);
     kvg_ref_mma_fp8_tile(&(struct kvg_ref_mma_tile){.model = e->how->mma,
                                                     .m = g->rows,
-                                                    .n = e->tile,
+                                                    .n = to - from,
                                                     .k = e->dim,
                                                     .a_format = e->a->q_format,
                                                     .b_format = e->a->k.format,
                                                     .a = w->q,
                                                     .a_stride = e->dim,
-                                                    .b = w->k,
+                                                    .b = w->k + from * e->dim,
                                                     .b_stride_k = 1,
                                                     .b_stride_n = e->dim,
-                                                    .c = w->s,
+                                                    .c = w->s + from,
                                                     .c_stride = e->tile});
 }
 
-static double logit_log2(const struct predict *e, const struct kvg_row_plan *row, float s)
+/* ---------------------------------------------------------------- softmax */
+
+/* Logits in units of log2, and the largest of them and `max`. */
+KVG_REF_CLONES
+static double logits(const float *restrict s, int64_t count, double scale, double cap, double max,
+                     double *restrict t)
 {
-    const double x = (double)s * row->scale, cap = e->a->soft_cap;
-    return KVG_LOG2E * (cap > 0 ? cap * kvg_tanh(x / cap) : x);
+    double lane[LANES];
+    int64_t i = 0;
+    if (cap > 0)
+        for (int64_t j = 0; j < count; j++)
+            t[j] = KVG_LOG2E * (cap * kvg_tanh((double)s[j] * scale / cap));
+    else
+        for (int64_t j = 0; j < count; j++)
+            t[j] = KVG_LOG2E * ((double)s[j] * scale);
+    for (int l = 0; l < LANES; l++)
+        lane[l] = max;
+    for (; i + LANES <= count; i += LANES)
+        for (int l = 0; l < LANES; l++)
+            lane[l] = t[i + l] > lane[l] ? t[i + l] : lane[l];
+    for (int l = 0; i + l < count; l++)
+        lane[l] = t[i + l] > lane[l] ? t[i + l] : lane[l];
+    for (int l = 0; l < LANES; l++)
+        max = lane[l] > max ? lane[l] : max;
+    return max;
+}
+
+/* P = 2^(t - base), and their sum in FP32. */
+KVG_REF_CLONES
+static float weights(const double *restrict t, int64_t count, double base, float *restrict p)
+{
+    float lane[LANES] = {0};
+    int64_t i = 0;
+    for (int64_t j = 0; j < count; j++)
+        p[j] = (float)kvg_exp2(t[j] - base);
+    for (; i + LANES <= count; i += LANES)
+        for (int l = 0; l < LANES; l++)
+            lane[l] += p[i + l];
+    for (int l = 0; i + l < count; l++)
+        lane[l] += p[i + l];
+    for (int n = LANES / 2; n > 0; n /= 2)
+        for (int l = 0; l < n; l++)
+            lane[l] += lane[l + n];
+    return lane[0];
+}
+
+KVG_REF_CLONES
+static void shrink_row(float *x, int64_t count, float factor)
+{
+    for (int64_t d = 0; d < count; d++)
+        x[d] *= factor;
 }
 
 /* Softmax of one row's part of a tile: P as codes, the sum, and the shrinking of what is there. */
 static void softmax(const struct predict *e, const struct kvg_row_plan *row, int64_t start, struct work *w,
                     int64_t r)
 {
-    float *s = w->s + r * e->tile;
     uint8_t *codes = w->p + r * e->tile;
     int64_t from, to;
     kvg_row_span(row, start, start + e->tile - 1, &from, &to);
     memset(codes, 0, (size_t)e->tile);
     if (to < from)
         return;
-    double max = w->max[r];
-    for (int64_t i = from - start; i <= to - start; i++) {
-        const double x = logit_log2(e, row, s[i]);
-        max = x > max ? x : max;
-    }
+    float *s = w->s + r * e->tile + (from - start);
+    const int64_t count = to - from + 1;
+    const double max = logits(s, count, row->scale, e->a->soft_cap, w->max[r], w->logit);
     const double base = (max == -INFINITY ? 0 : max) - e->offset;
     const float shrink = w->max[r] == -INFINITY ? 0 : (float)kvg_exp2(w->max[r] - max);
-    float sum = 0;
-    for (int64_t i = from - start; i <= to - start; i++) {
-        s[i] = (float)kvg_exp2(logit_log2(e, row, s[i]) - base);
-        sum += s[i];
-    }
-    kvg_ref_store_row(e->p_format, codes, from - start, to - from + 1, s + (from - start));
-    w->sum[r] = w->sum[r] * shrink + sum;
+    w->sum[r] = w->sum[r] * shrink + weights(w->logit, count, base, s);
+    kvg_ref_store_row(e->p_format, codes, from - start, count, s);
     w->max[r] = max;
-    for (int64_t d = 0; d < e->dim; d++) {
-        w->o[r * e->dim + d] *= shrink;
-        w->part[r * e->dim + d] *= shrink;
+    if (shrink != 1) {
+        shrink_row(w->o + r * e->dim, e->dim, shrink);
+        shrink_row(w->part + r * e->dim, e->dim, shrink);
     }
 }
+
+/* ---------------------------------------------------------------- a set of rows */
 
 /* P V onto O, or onto the part that has not reached O yet. */
 static void add_pv(const struct predict *e, const struct kvg_group *g, struct work *w)
@@ -169,7 +222,7 @@ static void put_row(const struct predict *e, const struct kvg_group *g, const st
             seen ? (float)((w->max[r] + kvg_log2((double)w->sum[r]) - e->offset) * KVG_LN2) : -INFINITY;
 }
 
-static void group(const struct predict *e, const struct kvg_group *g, struct work *w)
+static void run_set(const struct predict *e, const struct kvg_group *g, struct work *w)
 {
     for (int64_t r = 0; r < g->rows; r++) {
         memcpy(w->q + r * e->dim, (const uint8_t *)e->a->q + e->rows->plans[g->row + r].q_index,
@@ -185,7 +238,7 @@ static void group(const struct predict *e, const struct kvg_group *g, struct wor
     for (int64_t tile = high; tile >= low; tile--) {
         load_tile(e, g, &e->a->k, tile * e->tile, w->k);
         load_tile(e, g, &e->a->v, tile * e->tile, w->v);
-        scores(e, g, w);
+        scores(e, g, tile * e->tile, w);
         for (int64_t r = 0; r < g->rows; r++)
             softmax(e, &e->rows->plans[g->row + r], tile * e->tile, w, r);
         add_pv(e, g, w);
@@ -197,7 +250,27 @@ static void group(const struct predict *e, const struct kvg_group *g, struct wor
         put_row(e, g, w, r);
 }
 
-static int run_groups(const struct predict *e)
+/* Groups of one (sequence, KV head) that follow each other make a set. */
+static int make_sets(struct predict *e)
+{
+    const struct kvg_rows *rows = e->rows;
+    e->sets = malloc(((size_t)rows->n_groups + 1) * sizeof *e->sets);
+    e->n_sets = 0;
+    for (int64_t i = 0; i < rows->n_groups && e->sets; i++) {
+        const struct kvg_group *g = &rows->groups[i];
+        struct kvg_group *set = e->n_sets > 0 ? &e->sets[e->n_sets - 1] : NULL;
+        if (!set || set->seq != g->seq || set->kv_head != g->kv_head || set->rows + g->rows > ROWS) {
+            e->sets[e->n_sets++] = *g;
+            continue;
+        }
+        set->rows += g->rows;
+        set->first = g->first < set->first ? g->first : set->first;
+        set->last = g->last > set->last ? g->last : set->last;
+    }
+    return e->sets ? 0 : -1;
+}
+
+static int run_sets(const struct predict *e)
 {
     int failed = 0;
 #pragma omp parallel num_threads(e->a->threads)
@@ -209,9 +282,9 @@ static int run_groups(const struct predict *e)
             failed = 1;
         }
 #pragma omp for schedule(dynamic)
-        for (int64_t i = 0; i < e->rows->n_groups; i++)
+        for (int64_t i = 0; i < e->n_sets; i++)
             if (made)
-                group(e, &e->rows->groups[i], &w);
+                run_set(e, &e->sets[i], &w);
         if (made)
             free_work(&w);
     }
@@ -232,18 +305,19 @@ int kvg_ref_attention_predict(const struct kvg_ref_attention *a, const struct kv
     struct kvg_rows plan;
     if (kvg_rows_plan(&plan, a, &operands, rows, n_rows, longest, 0, KVG_ROWS_MAX) != 0)
         return -1;
-    const struct predict e = {.a = a,
-                              .how = how,
-                              .rows = &plan,
-                              .p_format = fnuz ? KVG_REF_E4M3FNUZ : KVG_REF_E4M3,
-                              .tile = how->tile > 0       ? how->tile
-                                      : a->head_dim <= 96 ? 128
-                                                          : 96,
-                              .dim = a->head_dim,
-                              .offset = fnuz ? P_OFFSET_FNUZ : P_OFFSET,
-                              .out = out,
-                              .lse = lse};
-    const int status = run_groups(&e);
+    struct predict e = {.a = a,
+                        .how = how,
+                        .rows = &plan,
+                        .p_format = fnuz ? KVG_REF_E4M3FNUZ : KVG_REF_E4M3,
+                        .tile = how->tile > 0       ? how->tile
+                                : a->head_dim <= 96 ? 128
+                                                    : 96,
+                        .dim = a->head_dim,
+                        .offset = fnuz ? P_OFFSET_FNUZ : P_OFFSET,
+                        .out = out,
+                        .lse = lse};
+    const int status = make_sets(&e) != 0 ? -1 : run_sets(&e);
+    free(e.sets);
     kvg_rows_free(&plan);
     return status;
 }

@@ -3,10 +3,10 @@
  * tensor_core_tile.c: tensor_core.c for whole matrices, with vectors.
  *
  * FP32 arithmetic can do the unit's integer arithmetic exactly. A product of two FP8 numbers has at most 8
- * significant bits, so it is exact; the power of two of its exponent is the product of those of its factors;
- * dividing by the largest such power (times 2^-align_bits) is exact; converting to int32 cuts towards zero.
- * Columns lie in the lanes of a vector. With 25 fraction bits a term takes 27 bits and 33 of them overflow an
- * int32, so the low 8 bits are summed apart.
+ * significant bits, so it is exact; its exponent is the sum of those of its factors, which bytes hold;
+ * dividing by the largest such power of two (times 2^-align_bits) is exact; converting to int32 cuts towards
+ * zero. Columns lie in the lanes of a vector. With 25 fraction bits a term takes 27 bits and 33 of them
+ * overflow an int32, so the low 8 bits are summed apart.
  *
  * Lanes with a NaN or an infinity among operands or accumulator are left to tensor_core.c, and so is CDNA3.
  */
@@ -17,14 +17,18 @@
 #include <string.h>
 
 enum {
-    COLUMNS = 64, /* of a block */
-    CHUNK = 32,   /* products of a block: two steps of 16, or one of 32 */
-    LOW = 8,      /* bits of a term summed apart */
-    UNROLL = 4,
-    FP32_EXPONENT = 0x7f800000
+    COLUMNS = 64,    /* of a block */
+    CHUNK = 32,      /* products of a block: two steps of 16, or one of 32 */
+    LOW = 8,         /* bits of a term summed apart */
+    WHOLE_BITS = 20, /* fraction bits up to which an int32 holds the sum of a step */
+    FP32_EXPONENT = 0x7f800000,
+    FP32_BIAS = 127,
+    /* Exponents of operands lie between -14 and 15. Zero has one so low that no product with it comes near
+     * theirs, and twice that still is a byte. */
+    ZERO = -63,
+    NO_PRODUCT = -40,
+    LEAST_TOP = -60 /* where there are no products it does not matter */
 };
-/* Where there are products the largest power is 2^-28 at least; without any it does not matter. */
-#define LEAST_TOP 0x1p-60f
 
 static inline uint32_t bits_of(float x)
 {
@@ -40,84 +44,135 @@ static inline float float_of(uint32_t bits)
     return x;
 }
 
-/* A decoded operand format. */
-struct codes {
-    float value[256];
-    float least; /* the power of two of a subnormal */
-};
+/* ---------------------------------------------------------------- operands */
 
-static void decode(const struct kvg_ref_mma_model *model, enum kvg_ref_format format, struct codes *codes)
-{
-    const int e_min = model->operand_e_min ? model->operand_e_min : kvg_ref_format_info(format)->min_exponent;
-    codes->least = ldexpf(1, e_min);
-    for (int c = 0; c < 256; c++)
-        codes->value[c] = kvg_ref_fp8_decode(format, (uint8_t)c);
-}
-
-/* Values become values and the powers of two of their exponents, both 0 for zero and for what is no finite
- * number; special[j] is set for the latter. */
-KVG_REF_CLONES static void take_apart(float *value, float *power, int32_t *special, int count, float least)
+/* Exponents of codes with `m` fraction bits; a zero has ZERO, and so has a code from `limit` on, which is no
+ * finite number and sets special[j]. normalised: a subnormal e4m3 has an exponent of its own. */
+static inline __attribute__((always_inline)) void exponents(const uint8_t *restrict code, int count, int m,
+                                                            int bias, int limit, int normalised,
+                                                            int8_t *restrict exponent,
+                                                            uint8_t *restrict special)
 {
     for (int j = 0; j < count; j++) {
-        const uint32_t exponent = bits_of(value[j]) & FP32_EXPONENT;
-        const int finite = exponent != FP32_EXPONENT;
-        const float x = finite ? value[j] : 0;
-        const float own = float_of(exponent) < least ? least : float_of(exponent);
-        special[j] |= !finite;
-        power[j] = x == 0 ? 0 : own;
-        value[j] = x;
+        const uint8_t size = code[j] & 0x7f, field = (uint8_t)(size >> m), nothing = (uint8_t)(size == 0);
+        const uint8_t infinite = (uint8_t)(size >= limit), subnormal = (uint8_t)(field == 0);
+        const int8_t less = (int8_t)(1 + (size < 4) + (size < 2));
+        int8_t own = (int8_t)(field + subnormal - bias);
+        own = (int8_t)(normalised && subnormal ? own - less : own);
+        exponent[j] = nothing | infinite ? ZERO : own;
+        special[j] |= infinite;
     }
 }
 
-/* B of one block, [CHUNK][COLUMNS], and A of one row. */
-struct block {
-    float value[CHUNK][COLUMNS], power[CHUNK][COLUMNS];
-    int32_t special[COLUMNS]; /* of the column */
-    float row_value[CHUNK], row_power[CHUNK];
-    int row_special;
-};
-
-/* Per column: the largest power of two among the products of a step, 0 when all are zero. */
-static inline __attribute__((always_inline)) void largest(const struct block *block, int at, int n,
-                                                          float *top)
+KVG_REF_CLONES
+static void exponents_e4m3(const uint8_t *code, int count, int8_t *exponent, uint8_t *special)
 {
-    for (int j = 0; j < COLUMNS; j++)
-        top[j] = 0;
-    for (int l = at; l < at + n; l += UNROLL)
-        for (int j = 0; j < COLUMNS; j++) {
-            float most = top[j];
-#pragma GCC unroll 4
-            for (int u = 0; u < UNROLL; u++) {
-                const float power = block->row_power[l + u] * block->power[l + u][j];
-                most = power > most ? power : most;
-            }
-            top[j] = most;
-        }
+    exponents(code, count, 3, 7, 0x7f, 0, exponent, special);
 }
 
-/* Per column: the terms in whole units, cut towards zero and added to sum (and low). */
-static inline __attribute__((always_inline)) void add_terms(const struct block *block, int at, int n,
-                                                            const float *per_unit, int split, int32_t *sum,
-                                                            int32_t *low)
+KVG_REF_CLONES
+static void exponents_e4m3_in_f16(const uint8_t *code, int count, int8_t *exponent, uint8_t *special)
 {
-    for (int l = at; l < at + n; l += UNROLL)
-        for (int j = 0; j < COLUMNS; j++) {
-            int32_t high_part = sum[j], low_part = split ? low[j] : 0;
-#pragma GCC unroll 4
-            for (int u = 0; u < UNROLL; u++) {
-                const float product = block->row_value[l + u] * block->value[l + u][j];
-                const int32_t term = (int32_t)(product * per_unit[j]);
-                high_part += split ? term >> LOW : term;
-                low_part += split ? term & ((1 << LOW) - 1) : 0;
-            }
-            sum[j] = high_part;
-            if (split)
-                low[j] = low_part;
-        }
+    exponents(code, count, 3, 7, 0x7f, 1, exponent, special);
+}
+
+KVG_REF_CLONES
+static void exponents_e5m2(const uint8_t *code, int count, int8_t *exponent, uint8_t *special)
+{
+    exponents(code, count, 2, 15, 0x7c, 0, exponent, special);
+}
+
+/* Codes to values and exponents; *any is set when one of them is special. What is no finite number counts as
+ * zero. */
+static void take_apart(const struct kvg_ref_mma_model *model, enum kvg_ref_format format, const uint8_t *code,
+                       int count, float *value, int8_t *exponent, uint8_t *special, int *any)
+{
+    uint8_t all = 0;
+    kvg_ref_load_row(format, code, 0, count, value);
+    (format == KVG_REF_E5M2     ? exponents_e5m2
+     : model->operand_e_min < 0 ? exponents_e4m3_in_f16
+                                : exponents_e4m3)(code, count, exponent, special);
+    for (int j = 0; j < count; j++)
+        all |= special[j];
+    for (int j = 0; j < count && all; j++)
+        value[j] = special[j] ? 0 : value[j];
+    *any |= all;
+}
+
+/* B of one block, and A of one row of it. */
+struct block {
+    float value[CHUNK][COLUMNS] __attribute__((aligned(64)));
+    int8_t exponent[CHUNK][COLUMNS] __attribute__((aligned(64)));
+    uint8_t special[COLUMNS]; /* of the column */
+    int any_special;
+};
+struct row {
+    float value[CHUNK];
+    int8_t exponent[CHUNK];
+    int special, zero; /* one of them is no finite number; all are zero */
+};
+
+static void load_b(const struct kvg_ref_mma_tile *t, const int *order, int64_t at, int64_t k, int64_t column,
+                   int64_t columns, struct block *block)
+{
+    memset(block->special, 0, sizeof block->special);
+    block->any_special = 0;
+    for (int l = 0; l < CHUNK; l++) {
+        const int64_t there = order[l] < k ? columns : 0;
+        const uint8_t *b = t->b + (there ? (at + order[l]) * t->b_stride_k + column * t->b_stride_n : 0);
+        uint8_t code[COLUMNS] = {0};
+        for (int64_t j = 0; j < there && t->b_stride_n != 1; j++)
+            code[j] = b[j * t->b_stride_n];
+        if (t->b_stride_n == 1)
+            memcpy(code, b, (size_t)there);
+        take_apart(t->model, t->b_format, code, COLUMNS, block->value[l], block->exponent[l], block->special,
+                   &block->any_special);
+    }
+}
+
+static void load_a(const struct kvg_ref_mma_tile *t, const int *order, int64_t at, int64_t k, int64_t i,
+                   struct row *row)
+{
+    const uint8_t *a = t->a + i * t->a_stride + at;
+    uint8_t code[CHUNK], special[CHUNK] = {0}, bits = 0;
+    for (int l = 0; l < CHUNK; l++) {
+        code[l] = order[l] < k ? a[order[l]] : 0;
+        bits |= code[l] & 0x7f;
+    }
+    row->special = 0;
+    row->zero = bits == 0;
+    take_apart(t->model, t->a_format, code, CHUNK, row->value, row->exponent, special, &row->special);
+}
+
+/* ---------------------------------------------------------------- steps */
+
+/* Of one row and all columns. */
+struct step {
+    int8_t top[COLUMNS] __attribute__((aligned(64))); /* largest exponent of a product */
+    float per_unit[COLUMNS] __attribute__((aligned(64)));
+    int32_t sum[COLUMNS] __attribute__((aligned(64))), low[COLUMNS] __attribute__((aligned(64)));
+    float unit[COLUMNS];
+};
+
+/* Units, and the accumulator in them. */
+static inline __attribute__((always_inline)) void begin_step(const float *c, int align, struct step *s)
+{
+    const int split = align > WHOLE_BITS;
+    for (int j = 0; j < COLUMNS; j++) {
+        /* The accumulator's own exponent; next to a product a subnormal one is nothing. */
+        const int own = (int)(bits_of(c[j]) >> 23 & 0xff), finite = own < 0xff;
+        const int of_products = (s->top[j] < LEAST_TOP ? LEAST_TOP : s->top[j]) + FP32_BIAS;
+        const int most = finite && own > of_products ? own : of_products;
+        s->unit[j] = float_of((uint32_t)(most - align) << 23);
+        s->per_unit[j] = float_of((uint32_t)(2 * FP32_BIAS - (most - align)) << 23);
+        const int32_t term = (int32_t)((finite ? c[j] : 0) * s->per_unit[j]);
+        s->sum[j] = split ? term >> LOW : term;
+        s->low[j] = split ? term & ((1 << LOW) - 1) : 0;
+    }
 }
 
 /* sum * unit cut to FP32's 24 bits. */
-static inline float cut_wide(int32_t sum, int32_t low, float unit)
+static inline __attribute__((always_inline)) float cut_wide(int32_t sum, int32_t low, float unit)
 {
     const double wide = (double)sum * (1 << LOW) + (double)low;
     uint64_t bits;
@@ -128,79 +183,80 @@ static inline float cut_wide(int32_t sum, int32_t low, float unit)
     return (float)(cut * (double)unit);
 }
 
-/* One step over `n` products from `at`, and all columns of a block. `align` and `result`, the fraction bits
- * of the alignment and of the result, are constants where this is inlined. */
-static inline __attribute__((always_inline)) void step(const struct block *block, int at, int n, float *c,
-                                                       int align, int result)
+/* Without products the accumulator passes through, cut to the width of the result. */
+static inline __attribute__((always_inline)) float passed(float c, int result)
 {
-    const int split = align > 20;
+    return float_of(bits_of(c) & ~((1u << (23 - result)) - 1)) + 0.0f;
+}
+
+/* A choice without a branch, which would keep the loop out of vectors. */
+static inline __attribute__((always_inline)) uint32_t choose(int condition, float yes, float no)
+{
+    const uint32_t mask = 0u - (uint32_t)condition;
+    return (bits_of(yes) & mask) | (bits_of(no) & ~mask);
+}
+
+static inline __attribute__((always_inline)) void end_step(float *restrict c, int align, int result,
+                                                           const struct step *restrict s)
+{
     const uint32_t mask = ~((1u << (23 - result)) - 1);
-    float top[COLUMNS], unit[COLUMNS], per_unit[COLUMNS];
-    int32_t sum[COLUMNS], low[COLUMNS];
-    largest(block, at, n, top);
     for (int j = 0; j < COLUMNS; j++) {
-        /* The accumulator's own power; next to a product a subnormal one is nothing. */
-        const uint32_t exponent = bits_of(c[j]) & FP32_EXPONENT;
-        const float start = exponent == FP32_EXPONENT ? 0 : c[j];
-        const float power = exponent == FP32_EXPONENT ? 0 : float_of(exponent);
-        float most = power > top[j] ? power : top[j];
-        most = most < LEAST_TOP ? LEAST_TOP : most;
-        unit[j] = float_of(bits_of(most) - ((uint32_t)align << 23));
-        per_unit[j] = float_of((254u << 23) - bits_of(unit[j]));
-        const int32_t term = (int32_t)(start * per_unit[j]);
-        sum[j] = split ? term >> LOW : term;
-        low[j] = split ? term & ((1 << LOW) - 1) : 0;
-    }
-    add_terms(block, at, n, per_unit, split, sum, low);
-    for (int j = 0; j < COLUMNS; j++) {
-        const float total =
-            split ? cut_wide(sum[j], low[j], unit[j]) : float_of(bits_of((float)sum[j]) & mask) * unit[j];
-        /* Without products the accumulator passes through, cut to the width of the result. */
-        const float passed = float_of(bits_of(c[j]) & mask) + 0.0f;
-        const float next = top[j] == 0 ? passed : total;
-        c[j] = (bits_of(c[j]) & FP32_EXPONENT) == FP32_EXPONENT ? c[j] : next;
+        const float total = align > WHOLE_BITS ? cut_wide(s->sum[j], s->low[j], s->unit[j])
+                                               : float_of(bits_of((float)s->sum[j]) & mask) * s->unit[j];
+        const uint32_t next = choose(s->top[j] < NO_PRODUCT, passed(c[j], result), total);
+        c[j] = float_of(choose((bits_of(c[j]) & FP32_EXPONENT) == FP32_EXPONENT, c[j], float_of(next)));
     }
 }
 
-/* Each compiled for two instruction sets. */
-KVG_REF_CLONES static void step_13(const struct block *block, int at, int n, float *c)
+typedef void (*step_fn)(const struct block *block, const struct row *row, int at, int n, float *c);
+
+typedef int8_t bytes16 __attribute__((vector_size(16)));
+static inline bytes16 max_of_bytes(bytes16 x, bytes16 y)
 {
-    step(block, at, n, c, 13, 13);
+    const bytes16 more = x > y;
+    return (x & more) | (y & ~more);
 }
 
-KVG_REF_CLONES static void step_25(const struct block *block, int at, int n, float *c)
+#define NAME(x) x##_16
+#define VEC 16
+#define MAX8(x, y) max_of_bytes((bytes16)(x), (bytes16)(y))
+#include "tensor_core_tile_body.h"
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define HAVE_WIDE_VECTORS 1
+#include <immintrin.h>
+
+#pragma GCC push_options
+#pragma GCC target("avx2")
+#define NAME(x) x##_32
+#define VEC 32
+#define MAX8(x, y) (bytes_32) _mm256_max_epi8((__m256i)(x), (__m256i)(y))
+#include "tensor_core_tile_body.h"
+#pragma GCC pop_options
+
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512dq,avx512bw,avx512vl,prefer-vector-width=512")
+#define NAME(x) x##_64
+#define VEC 64
+#define MAX8(x, y) (bytes_64) _mm512_max_epi8((__m512i)(x), (__m512i)(y))
+#include "tensor_core_tile_body.h"
+#pragma GCC pop_options
+#endif
+
+static step_fn step_of(const struct kvg_ref_mma_model *model)
 {
-    step(block, at, n, c, 25, 23);
+    const int narrow = model->align_bits == 13;
+#ifdef HAVE_WIDE_VECTORS
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
+        return narrow ? step_13_64 : step_25_64;
+    if (__builtin_cpu_supports("avx2"))
+        return narrow ? step_13_32 : step_25_32;
+#endif
+    return narrow ? step_13_16 : step_25_16;
 }
 
-static void load_b(const struct kvg_ref_mma_tile *t, const struct codes *codes, const int *order, int64_t at,
-                   int64_t k, int64_t column, int64_t columns, struct block *block)
-{
-    memset(block->special, 0, sizeof block->special);
-    for (int l = 0; l < CHUNK; l++) {
-        float *value = block->value[l];
-        const int64_t there = order[l] < k ? columns : 0;
-        const uint8_t *b = t->b + (there ? (at + order[l]) * t->b_stride_k + column * t->b_stride_n : 0);
-        for (int64_t j = 0; j < there; j++)
-            value[j] = codes->value[b[j * t->b_stride_n]];
-        for (int64_t j = there; j < COLUMNS; j++)
-            value[j] = 0;
-        take_apart(value, block->power[l], block->special, COLUMNS, codes->least);
-    }
-}
-
-static void load_a(const struct kvg_ref_mma_tile *t, const struct codes *codes, const int *order, int64_t at,
-                   int64_t k, int64_t row, struct block *block)
-{
-    const uint8_t *a = t->a + row * t->a_stride + at;
-    int32_t special[CHUNK] = {0};
-    for (int l = 0; l < CHUNK; l++)
-        block->row_value[l] = order[l] < k ? codes->value[a[order[l]]] : 0;
-    take_apart(block->row_value, block->row_power, special, CHUNK, codes->least);
-    block->row_special = 0;
-    for (int l = 0; l < CHUNK; l++)
-        block->row_special |= special[l];
-}
+/* ---------------------------------------------------------------- tiles */
 
 /* One element the slow way. */
 static float element(const struct kvg_ref_mma_tile *t, int64_t at, int64_t k, int64_t row, int64_t column,
@@ -213,34 +269,53 @@ static float element(const struct kvg_ref_mma_tile *t, int64_t at, int64_t k, in
 }
 
 /* One row of a block, all its columns: c[j] becomes the new accumulator. */
-static void row_of_block(const struct kvg_ref_mma_tile *t, const struct block *block, int64_t k, float *c)
+static void row_of_block(const struct kvg_ref_mma_tile *t, step_fn one, const struct block *block,
+                         const struct row *row, int64_t k, float *c)
 {
-    const int steps = CHUNK / t->model->step;
-    void (*const one)(const struct block *, int, int, float *) =
-        t->model->align_bits == 13 ? step_13 : step_25;
+    const int n = t->model->step;
+    if (row->zero && t->model->family != KVG_REF_MMA_HALVES) {
+        for (int j = 0; j < COLUMNS; j++)
+            c[j] =
+                (bits_of(c[j]) & FP32_EXPONENT) == FP32_EXPONENT ? c[j] : passed(c[j], t->model->result_bits);
+        return;
+    }
+    if (t->model->family != KVG_REF_MMA_HALVES) {
+        for (int at = 0; at < CHUNK && at < k; at += n)
+            one(block, row, at, n, c);
+        return;
+    }
     float d[COLUMNS] = {0};
-    float *sum = t->model->family == KVG_REF_MMA_HALVES ? d : c;
-    for (int s = 0; s < steps && (sum == d || s * t->model->step < k); s++)
-        one(block, s * t->model->step, t->model->step, sum);
-    for (int j = 0; j < COLUMNS && sum == d; j++)
+    for (int at = 0; at < CHUNK; at += n)
+        one(block, row, at, n, d);
+    for (int j = 0; j < COLUMNS; j++)
         c[j] += d[j];
 }
 
-static void columns_of_tile(const struct kvg_ref_mma_tile *t, const struct codes *a, const struct codes *b,
-                            const int *order, int64_t column)
+static int all_finite(const float *c)
+{
+    int bad = 0;
+    for (int j = 0; j < COLUMNS; j++)
+        bad |= (bits_of(c[j]) & FP32_EXPONENT) == FP32_EXPONENT;
+    return !bad;
+}
+
+static void columns_of_tile(const struct kvg_ref_mma_tile *t, const int *order, int64_t column)
 {
     const int64_t columns = t->n - column < COLUMNS ? t->n - column : COLUMNS;
+    const step_fn one = step_of(t->model);
     struct block block;
+    struct row row;
     for (int64_t at = 0; at < t->k; at += CHUNK) {
         const int64_t k = t->k - at < CHUNK ? t->k - at : CHUNK;
-        load_b(t, b, order, at, k, column, columns, &block);
+        load_b(t, order, at, k, column, columns, &block);
         for (int64_t i = 0; i < t->m; i++) {
             float *c = t->c + i * t->c_stride + column, sums[COLUMNS] = {0};
-            load_a(t, a, order, at, k, i, &block);
+            load_a(t, order, at, k, i, &row);
             memcpy(sums, c, (size_t)columns * sizeof *sums);
-            row_of_block(t, &block, k, sums);
-            for (int64_t j = 0; j < columns; j++)
-                if (block.row_special || block.special[j] || !isfinite(c[j]))
+            const int easy = !row.special && !block.any_special && all_finite(sums);
+            row_of_block(t, one, &block, &row, k, sums);
+            for (int64_t j = 0; j < columns && !easy; j++)
+                if (row.special || block.special[j] || !isfinite(c[j]))
                     sums[j] = element(t, at, k, i, column + j, c[j]);
             memcpy(c, sums, (size_t)columns * sizeof *sums);
         }
@@ -258,12 +333,9 @@ void kvg_ref_mma_fp8_tile(const struct kvg_ref_mma_tile *t)
                 }
         return;
     }
-    struct codes a, b;
-    decode(t->model, t->a_format, &a);
-    decode(t->model, t->b_format, &b);
     int order[CHUNK];
     for (int l = 0; l < CHUNK; l++) /* HALVES: k = 0, 1 (mod 4) first */
         order[l] = t->model->family != KVG_REF_MMA_HALVES ? l : l % 16 / 2 * 4 + l % 2 + l / 16 * 2;
     for (int64_t column = 0; column < t->n; column += COLUMNS)
-        columns_of_tile(t, &a, &b, order, column);
+        columns_of_tile(t, order, column);
 }
