@@ -96,6 +96,12 @@ static double floor_of(enum kvg_dtype operand)
     return operand == KVG_F32 ? 0.0 : ldexp(1.0, kvg_ref_format_info(ref_format(operand))->min_exponent);
 }
 
+/* The power of two that P carries into its rounding. */
+static int p_offset(const struct kvg_arithmetic *d)
+{
+    return d->p_format == KVG_E4M3 || d->p_format == KVG_F16 ? d->p_offset_log2 : 0;
+}
+
 static void floors_of(const struct kvg_arithmetic *d, int qk_narrow, int pv_narrow,
                       struct kvg_ref_floors *floors)
 {
@@ -106,7 +112,7 @@ static void floors_of(const struct kvg_arithmetic *d, int qk_narrow, int pv_narr
         floors->q = floors->k = floor_of(d->qk_operand);
     if (pv_narrow) {
         floors->v = floor_of(d->pv_operand);
-        floors->p = ldexp(floor_of(d->p_format), d->p_format == KVG_E4M3 ? -d->p_offset_log2 : 0);
+        floors->p = ldexp(floor_of(d->p_format), -p_offset(d));
     }
 }
 
@@ -179,8 +185,7 @@ int kvg_bound_init(struct kvg_bound *b, const struct kvg_problem *problem, const
     const struct kvg_ref_format_info *p = kvg_ref_format_info(ref_format(d->p_format));
     b->p_rel = unit_roundoff(ref_format(d->p_format));
     if (d->p_format != KVG_F32) {
-        const int offset = d->p_format == KVG_BF16 || d->p_format == KVG_F16 ? 0 : d->p_offset_log2;
-        b->p_abs = ldexp(1.0, p->min_exponent - p->mantissa_bits - 1 - offset);
+        b->p_abs = ldexp(1.0, p->min_exponent - p->mantissa_bits - 1 - p_offset(d));
     }
     b->rounded_row_sum = d->row_sum_of_rounded_p;
     b->tile = d->tile;

@@ -417,7 +417,7 @@ static void find_arithmetic(struct row *r)
     r->tile = a->tile > 0 && a->tile < r->split ? a->tile : r->split;
     r->base = a->split_from_window ? r->first : 0;
     r->p_format = kvg_ref_format_of(a->p_format);
-    r->p_offset = a->p_format == KVG_E4M3 ? a->p_offset_log2 : 0;
+    r->p_offset = a->p_format == KVG_E4M3 || a->p_format == KVG_F16 ? a->p_offset_log2 : 0;
     r->row_sum_of_rounded_p = a->row_sum_of_rounded_p != is(ROW_SUM_OTHER);
     if (is(P_BF16))
         r->p_format = KVG_REF_BF16;

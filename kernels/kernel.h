@@ -106,10 +106,11 @@ struct kvg_arithmetic {
                                   Hopper FP8 wgmma = 14 */
     int64_t qk_chain;          /* additions in the longest accumulation chain of one logit; 0 = head_dim */
     /* softmax */
-    double exp2_rel_error;    /* largest relative error of the exponential, as the code calls it, argument
-                                 reduction included; excludes the rounding of the logit itself */
-    enum kvg_dtype p_format;  /* P is rounded to this before the PV product: F32, F16, BF16 or E4M3 */
-    int p_offset_log2;        /* E4M3 only: P = 2^(s - running max + offset); FlashAttention-3 uses 8 */
+    double exp2_rel_error;   /* largest relative error of the exponential, as the code calls it, argument
+                                reduction included; excludes the rounding of the logit itself */
+    enum kvg_dtype p_format; /* P is rounded to this before the PV product: F32, F16, BF16 or E4M3 */
+    int p_offset_log2; /* P = 2^(s - running max + offset) is what is rounded: 8 in FlashAttention-3's E4M3.
+                          Of E4M3 and F16 alone, whose small numbers are coarse; otherwise ignored */
     int row_sum_of_rounded_p; /* 1: the row sum adds the rounded P; 0: the unrounded (FlashAttention-3) */
     /* output: o = sum p * v / row sum */
     enum kvg_dtype pv_operand; /* format V is rounded to before the product; F32 = no rounding */

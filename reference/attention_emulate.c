@@ -11,14 +11,21 @@
  * A tile none of whose keys a row sees changes nothing for it, as in FlashAttention-3, where it adds zeros.
  */
 #include "attention_rows.h"
+#include "clones.h"
 #include "exp2.h"
 
 #include <math.h>
+#include <string.h>
+
+typedef double double4 __attribute__((vector_size(32)));
+typedef float float8 __attribute__((vector_size(32)));
 
 /* Record of a row in a split, as in the exact reference. */
 enum { MAX = 0, SUM = 1, PV = 2 };
 /* Logits and weights of a group's tile may take this much per thread. */
 enum { TILE_BYTES = 48 << 20 };
+/* Lanes of a sum over keys or dims; a tree joins them. */
+enum { LANES = 8 };
 
 struct emulation {
     const struct kvg_ref_emulation *how;
@@ -27,8 +34,11 @@ struct emulation {
     float *out, *lse;
     const struct kvg_ref_drift_model *model; /* NULL: no drift asked for */
     const struct kvg_ref_drift *drift;
+    int flips; /* drift, and P is rounded */
 };
 
+/* Weights whose neighbours are rounded at once. */
+enum { FLIPS_AT_ONCE = 128 };
 /* Logits that are remembered of keys that could move. */
 enum { SEEN = 4 };
 
@@ -41,7 +51,7 @@ static int64_t record_doubles(const struct emulation *e, int64_t dim)
 /* Where the parts of a record begin that only drift has. */
 struct drift_sums {
     double *flips, *squares, *partial, *flip_sum, *flip_same;
-    double *seen; /* [SEEN] logits, the latest first */
+    double *seen; /* [SEEN] logits, the latest last */
 };
 
 static struct drift_sums drift_of(double *record, int64_t dim)
@@ -51,17 +61,213 @@ static struct drift_sums drift_of(double *record, int64_t dim)
                                flips + 3 * dim, flips + 3 * dim + 1, flips + 3 * dim + 2};
 }
 
-/* A new maximum shrinks what drifted so far, as it shrinks the sums. */
-static void shrink_drift(double *record, double shrink, int64_t dim)
+/* ---------------------------------------------------------------- vector code */
+
+KVG_REF_CLONES
+static void scale(double *x, int64_t count, double factor)
 {
-    const struct drift_sums sums = drift_of(record, dim);
-    for (int64_t d = 0; d < dim; d++) {
-        sums.flips[d] *= shrink;
-        sums.squares[d] *= shrink * shrink;
-        sums.partial[d] *= shrink;
+    for (int64_t i = 0; i < count; i++)
+        x[i] *= factor;
+}
+
+/* most = max(most, |x|); NaN in x is passed over. */
+KVG_REF_CLONES
+static void take_largest(const double *restrict x, int64_t count, double *restrict most)
+{
+    for (int64_t i = 0; i < count; i++)
+        most[i] = fabs(x[i]) > most[i] ? fabs(x[i]) : most[i];
+}
+
+/* Sum in double, LANES of them. */
+KVG_REF_CLONES
+static double sum_of(const float *x, int64_t count)
+{
+    double lane[LANES] = {0};
+    int64_t i = 0;
+    for (; i + LANES <= count; i += LANES)
+        for (int l = 0; l < LANES; l++)
+            lane[l] += (double)x[i + l];
+    for (int l = 0; i + l < count; l++)
+        lane[l] += (double)x[i + l];
+    return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
+}
+
+/* Spreads become theta; the largest of them. */
+KVG_REF_CLONES
+static double errors_of_logits(double *spread, int64_t count, double common)
+{
+    double lane[LANES] = {0}, largest = 0;
+    int64_t i = 0;
+    for (; i + LANES <= count; i += LANES)
+        for (int l = 0; l < LANES; l++) {
+            const double theta = spread[i + l] += common;
+            lane[l] = theta > lane[l] ? theta : lane[l];
+        }
+    for (int l = 0; i + l < count; l++) {
+        const double theta = spread[i + l] += common;
+        lane[l] = theta > lane[l] ? theta : lane[l];
     }
-    *sums.flip_sum *= shrink;
-    *sums.flip_same *= shrink;
+    for (int l = 0; l < LANES; l++)
+        largest = lane[l] > largest ? lane[l] : largest;
+    return largest;
+}
+
+/* Up to here e^theta is a short series. */
+#define SMALL_THETA 0.5
+/* Beyond e^80 a P is anything. */
+#define LARGE_THETA 80.0
+/* For what FP32 rounds in series and products of it. */
+#define FP32_SLACK (1 + 0x1p-20)
+
+/* p e^theta and p e^-theta, or farther out by no more than 2^-20 + 5e-5 of their distance to p. */
+KVG_REF_CLONES
+static void neighbours(const float *restrict p, const double *restrict theta, int64_t count,
+                       float *restrict low, float *restrict high)
+{
+    for (int64_t i = 0; i < count; i++) {
+        /* e^x - 1 <= x + x^2/2 + .. + 1.1 x^5/120: the rest is a geometric series of 1/12 at most. 1 - e^-x
+         * is below its own series after an odd number of terms. */
+        const float x = (float)(theta[i] * FP32_SLACK);
+        const float up = x * (1 + x / 2 * (1 + x / 3 * (1 + x / 4 * (1 + x * (1.1f / 5)))));
+        const float down = x * (1 - x / 2 * (1 - x / 3 * (1 - x / 4 * (1 - x / 5))));
+        low[i] = p[i] - p[i] * down;
+        high[i] = p[i] + p[i] * up;
+    }
+}
+
+KVG_REF_CLONES
+static void far_neighbours(const float *restrict p, const double *restrict theta, int64_t count,
+                           float *restrict low, float *restrict high)
+{
+    for (int64_t i = 0; i < count; i++) {
+        const double x = theta[i] > LARGE_THETA ? LARGE_THETA : theta[i];
+        const double factor = 1 + kvg_expm1(x);
+        low[i] = (float)((double)p[i] / factor);
+        high[i] = (float)((double)p[i] * factor);
+    }
+}
+
+/* The farther one of two rounded neighbours; 1 if any of them is not where `mid` is. */
+KVG_REF_CLONES
+static int farther(const float *restrict low, const float *restrict mid, const float *restrict high,
+                   int64_t count, double *restrict f)
+{
+    int any = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const float down = mid[i] - low[i], up = high[i] - mid[i];
+        const float far = down > up ? down : up;
+        f[i] = (double)far;
+        any |= far != 0;
+    }
+    return any;
+}
+
+/* Keys of a block whose P can move. */
+struct moves {
+    int64_t count, key[KVG_BLOCK_TOKENS]; /* of the block */
+    float f[KVG_BLOCK_TOKENS];
+    double square[KVG_BLOCK_TOKENS];
+    double logit[SEEN + KVG_BLOCK_TOKENS]; /* begins with those seen before */
+};
+
+static void list_moves(const double *f, const double *logit, int64_t count, const double *seen,
+                       struct moves *m)
+{
+    int64_t n = 0;
+    memcpy(m->logit, seen, SEEN * sizeof *seen);
+    for (int64_t t = 0; t < count; t++) {
+        m->key[n] = t;
+        m->f[n] = (float)f[t];
+        m->square[n] = f[t] * f[t];
+        m->logit[SEEN + n] = logit[t];
+        n += f[t] != 0;
+    }
+    m->count = n;
+}
+
+/* Does any logit equal one of the SEEN before it? */
+KVG_REF_CLONES
+static int any_repeated(const double *logit, int64_t count)
+{
+    int any = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const double x = logit[SEEN + i];
+        any |= (x == logit[i]) | (x == logit[i + 1]) | (x == logit[i + 2]) | (x == logit[i + 3]);
+    }
+    return any;
+}
+
+/* sum[d] += w[n] x[key[n]][d], in FP32 over the block. */
+static inline __attribute__((always_inline)) void add_sizes(const struct moves *m, const float *x,
+                                                            int64_t dim, int vectors, double *sum)
+{
+    float8 acc[4] = {{0}};
+    for (int64_t n = 0; n < m->count; n++)
+        for (int i = 0; i < vectors; i++)
+            acc[i] += m->f[n] * *(const float8 *)(x + m->key[n] * dim + 8 * i);
+    for (int i = 0; i < vectors; i++)
+        for (int l = 0; l < 8; l++)
+            sum[8 * i + l] += (double)acc[i][l];
+}
+
+static inline __attribute__((always_inline)) void add_squares(const struct moves *m, const double *x,
+                                                              int64_t dim, int vectors, double *sum)
+{
+    double4 acc[8] = {{0}};
+    for (int64_t n = 0; n < m->count; n++)
+        for (int i = 0; i < vectors; i++)
+            acc[i] += m->square[n] * *(const double4 *)(x + m->key[n] * dim + 4 * i);
+    for (int i = 0; i < vectors; i++)
+        for (int l = 0; l < 4; l++)
+            sum[4 * i + l] += acc[i][l];
+}
+
+/* flips += f |v|, squares += f^2 v^2 over the keys that can move. */
+KVG_REF_CLONES
+static void add_moves(const struct moves *m, const float *size, const double *square, int64_t dim,
+                      double *flips, double *squares)
+{
+    int64_t d = 0;
+    for (; d + 32 <= dim; d += 32) {
+        add_sizes(m, size + d, dim, 4, flips + d);
+        add_squares(m, square + d, dim, 8, squares + d);
+    }
+    for (; d < dim; d += 16) {
+        add_sizes(m, size + d, dim, 2, flips + d);
+        add_squares(m, square + d, dim, 4, squares + d);
+    }
+}
+
+/* V becomes |v|, and v^2. */
+KVG_REF_CLONES
+static void sizes_of(float *restrict v, int64_t count, double *restrict square)
+{
+    for (int64_t i = 0; i < count; i++) {
+        square[i] = (double)v[i] * (double)v[i];
+        v[i] = fabsf(v[i]);
+    }
+}
+
+/* ---------------------------------------------------------------- drift */
+
+/* f of `count` unrounded weights, in place of their spread: how far rounding can move for theta either way. 1
+ * if any of them can. */
+static int flips_of_row(const struct emulation *e, const float *p, double *spread, int64_t count, double max)
+{
+    const double common = e->model->max_rel * (fabs(max) * KVG_LN2);
+    const int small = errors_of_logits(spread, count, common) <= SMALL_THETA;
+    int any = 0;
+    for (int64_t at = 0; at < count; at += FLIPS_AT_ONCE) {
+        const int64_t n = count - at < FLIPS_AT_ONCE ? count - at : FLIPS_AT_ONCE;
+        float low[FLIPS_AT_ONCE], mid[FLIPS_AT_ONCE], high[FLIPS_AT_ONCE];
+        memcpy(mid, p + at, (size_t)n * sizeof *mid);
+        (small ? neighbours : far_neighbours)(mid, spread + at, n, low, high);
+        kvg_ref_round_row(e->how->p_format, low, n);
+        kvg_ref_round_row(e->how->p_format, mid, n);
+        kvg_ref_round_row(e->how->p_format, high, n);
+        any |= farther(low, mid, high, n, spread + at);
+    }
+    return any;
 }
 
 /* Is this logit one of those seen last? Takes it in when not. */
@@ -70,97 +276,110 @@ static int seen_before(double *seen, double logit)
     for (int i = 0; i < SEEN; i++)
         if (seen[i] == logit)
             return 1;
-    for (int i = SEEN - 1; i > 0; i--)
-        seen[i] = seen[i - 1];
-    seen[0] = logit;
+    memmove(seen, seen + 1, (SEEN - 1) * sizeof *seen);
+    seen[SEEN - 1] = logit;
     return 0;
 }
 
-/* f of `count` unrounded weights, in place of their spread: how far rounding can move for theta either way.
- */
-static void flips_of_row(const struct emulation *e, const float *p, double *spread, int64_t count, double max)
+/* The sums of a row over f alone. */
+static void sum_moves(const struct moves *m, const struct drift_sums *sums)
 {
-    const double common = e->model->max_rel * (fabs(max) * KVG_LN2);
-    for (int64_t at = 0; at < count; at += KVG_BLOCK_TOKENS) {
-        const int64_t n = count - at < KVG_BLOCK_TOKENS ? count - at : KVG_BLOCK_TOKENS;
-        float low[KVG_BLOCK_TOKENS], mid[KVG_BLOCK_TOKENS], high[KVG_BLOCK_TOKENS];
-        for (int64_t i = 0; i < n; i++) {
-            const double factor = exp(spread[at + i] + common);
-            mid[i] = p[at + i];
-            low[i] = (float)((double)mid[i] / factor);
-            high[i] = (float)((double)mid[i] * factor);
-        }
-        kvg_ref_round_row(e->how->p_format, low, n);
-        kvg_ref_round_row(e->how->p_format, mid, n);
-        kvg_ref_round_row(e->how->p_format, high, n);
-        for (int64_t i = 0; i < n; i++) {
-            const double down = (double)mid[i] - (double)low[i], up = (double)high[i] - (double)mid[i];
-            spread[at + i] = down > up ? down : up;
-        }
+    *sums->flip_sum += sum_of(m->f, m->count);
+    if (!any_repeated(m->logit, m->count)) {
+        memcpy(sums->seen, m->logit + m->count, SEEN * sizeof *sums->seen);
+        return;
     }
+    for (int64_t n = 0; n < m->count; n++)
+        if (seen_before(sums->seen, m->logit[SEEN + n]))
+            *sums->flip_same += (double)m->f[n];
 }
 
-/* Adds f |v| and f^2 v^2 of a tile, and takes the sums so far into `partial`. Few keys have an f. */
-static void drift_of_tile(const struct emulation *e, const struct kvg_rows *rows, const struct kvg_group *g,
-                          int64_t first, int64_t last, struct kvg_scratch *s, double *record)
+/* Adds what the weights of one block can move. V is spent, and so is K. */
+static void drift_of_block(const struct emulation *e, const struct kvg_rows *rows, const struct kvg_group *g,
+                           int64_t first, int64_t token, int64_t end, const char *moving,
+                           struct kvg_scratch *s, double *record)
 {
     const int64_t dim = rows->dim, stride = record_doubles(e, dim);
-    for (int64_t token = first; token <= last && e->how->p_format != KVG_REF_F32; token++) {
-        int loaded = 0;
-        for (int64_t r = 0; r < g->rows; r++) {
-            const struct kvg_row_plan *row = &rows->plans[g->row + r];
-            const double f = s->spread[r * s->span + (token - first)];
-            if (token < row->first || token > row->last || f == 0)
-                continue;
-            if (!loaded++)
-                kvg_load_v(rows, g, token, 1, s);
-            const struct drift_sums sums = drift_of(record + r * stride, dim);
-            *sums.flip_sum += f;
-            if (seen_before(sums.seen, s->logit[r * s->span + (token - first)]))
-                *sums.flip_same += f;
-            for (int64_t d = 0; d < dim; d++) {
-                const double x = f * fabs((double)s->v[d]);
-                sums.flips[d] += x;
-                sums.squares[d] += x * x;
-            }
-        }
-    }
+    int loaded = 0;
     for (int64_t r = 0; r < g->rows; r++) {
-        const double *sum = record + r * stride + PV;
+        const int64_t column = r * s->span - first;
+        struct moves m;
+        int64_t from, to;
+        kvg_row_span(&rows->plans[g->row + r], token, end, &from, &to);
+        if (to < from || !moving[r])
+            continue;
         const struct drift_sums sums = drift_of(record + r * stride, dim);
-        for (int64_t d = 0; d < dim; d++)
-            sums.partial[d] = fabs(sum[d]) > sums.partial[d] ? fabs(sum[d]) : sums.partial[d];
+        list_moves(s->spread + column + from, s->logit + column + from, to - from + 1, sums.seen, &m);
+        if (m.count == 0)
+            continue;
+        if (!loaded++) {
+            kvg_load_v(rows, g, token, end - token + 1, s);
+            sizes_of(s->v, (end - token + 1) * dim, s->k);
+        }
+        sum_moves(&m, &sums);
+        add_moves(&m, s->v + (from - token) * dim, s->k + (from - token) * dim, dim, sums.flips,
+                  sums.squares);
     }
 }
 
-/* The weights of one row for the part of a tile that it sees; its sums so far shrink to the new maximum. */
-static void row_of_tile(const struct emulation *e, struct kvg_scratch *s, int64_t r, int64_t from, int64_t to,
-                        int64_t tile_first, int64_t dim, double *record)
+/* Adds f |v| and f^2 v^2 of a tile, and takes the sums so far into `partial`. */
+static void drift_of_tile(const struct emulation *e, const struct kvg_rows *rows, const struct kvg_group *g,
+                          int64_t first, int64_t last, const char *moving, struct kvg_scratch *s,
+                          double *record)
 {
-    double before = record[MAX], sum = 0;
-    float *p = s->p + r * s->span + (from - tile_first);
+    const int64_t dim = rows->dim, stride = record_doubles(e, dim);
+    for (int64_t token = first, end; token <= last && e->flips; token = end + 1) {
+        end = kvg_block_end(token, last);
+        drift_of_block(e, rows, g, first, token, end, moving, s, record);
+    }
+    for (int64_t r = 0; r < g->rows; r++)
+        take_largest(record + r * stride + PV, dim, drift_of(record + r * stride, dim).partial);
+}
+
+/* A new maximum shrinks the sums so far, and what drifted. */
+static void shrink_record(const struct emulation *e, double *record, double shrink, int64_t dim)
+{
+    if (shrink == 1)
+        return;
+    record[SUM] *= shrink;
+    scale(record + PV, dim, shrink);
+    if (!e->drift)
+        return;
+    const struct drift_sums sums = drift_of(record, dim);
+    scale(sums.flips, dim, shrink);
+    scale(sums.squares, dim, shrink * shrink);
+    scale(sums.partial, dim, shrink);
+    *sums.flip_sum *= shrink;
+    *sums.flip_same *= shrink;
+}
+
+/* ---------------------------------------------------------------- tiles and splits */
+
+/* The weights of one row for the part of a tile that it sees; its sums so far shrink to the new maximum. 1 if
+ * a weight can move. */
+static int row_of_tile(const struct emulation *e, struct kvg_scratch *s, int64_t r, int64_t from, int64_t to,
+                       int64_t tile_first, int64_t dim, double *record)
+{
+    const double before = record[MAX];
+    const int64_t at = r * s->span + (from - tile_first), count = to - from + 1;
+    float *p = s->p + at;
     kvg_weights(s, r, from, to, tile_first, e->offset, &record[MAX]);
-    double shrink = kvg_exp2(before - (record[MAX] == -INFINITY ? 0 : record[MAX]));
-    for (int64_t d = 0; d < dim; d++)
-        record[PV + d] *= shrink;
-    if (e->drift)
-        shrink_drift(record, shrink, dim);
-    if (e->drift && e->how->p_format != KVG_REF_F32)
-        flips_of_row(e, p, s->spread + r * s->span + (from - tile_first), to - from + 1, record[MAX]);
+    shrink_record(e, record, kvg_exp2(before - (record[MAX] == -INFINITY ? 0 : record[MAX])), dim);
+    const int moving = e->flips && flips_of_row(e, p, s->spread + at, count, record[MAX]);
     if (e->how->row_sum_of_rounded_p)
-        kvg_ref_round_row(e->how->p_format, p, to - from + 1);
-    for (int64_t i = 0; i <= to - from; i++)
-        sum += (double)p[i];
+        kvg_ref_round_row(e->how->p_format, p, count);
+    record[SUM] += sum_of(p, count);
     if (!e->how->row_sum_of_rounded_p)
-        kvg_ref_round_row(e->how->p_format, p, to - from + 1);
-    record[SUM] = record[SUM] * shrink + sum;
+        kvg_ref_round_row(e->how->p_format, p, count);
+    return moving;
 }
 
 static void emulate_tile(const struct emulation *e, const struct kvg_rows *rows, const struct kvg_group *g,
                          int64_t first, int64_t last, struct kvg_scratch *s, double *record)
 {
-    int64_t stride = record_doubles(e, rows->dim);
-    if (e->drift && e->how->p_format != KVG_REF_F32) {
+    const int64_t stride = record_doubles(e, rows->dim);
+    char moving[KVG_ROWS_MAX] = {0};
+    if (e->flips) {
         const struct kvg_ref_bound_model spread = {
             .logit_rel = e->model->logit_rel, .logit_abs = e->model->logit_abs, .floors = e->model->floors};
         kvg_logits_and_spread(rows, g, first, last, &spread, s);
@@ -171,11 +390,11 @@ static void emulate_tile(const struct emulation *e, const struct kvg_rows *rows,
         int64_t from, to;
         kvg_row_span(&rows->plans[g->row + r], first, last, &from, &to);
         if (to >= from)
-            row_of_tile(e, s, r, from, to, first, rows->dim, record + r * stride);
+            moving[r] = (char)row_of_tile(e, s, r, from, to, first, rows->dim, record + r * stride);
     }
     kvg_add_pv(rows, g, first, last, s, record + PV, stride);
     if (e->drift)
-        drift_of_tile(e, rows, g, first, last, s, record);
+        drift_of_tile(e, rows, g, first, last, moving, s, record);
 }
 
 static void emulate_split(const struct kvg_rows *rows, const struct kvg_group *g, int64_t piece,
@@ -186,11 +405,12 @@ static void emulate_split(const struct kvg_rows *rows, const struct kvg_group *g
     int64_t first = split_first > g->first ? split_first : g->first;
     int64_t last =
         split_first + rows->piece_tokens - 1 < g->last ? split_first + rows->piece_tokens - 1 : g->last;
+    const int64_t stride = record_doubles(e, rows->dim);
     int64_t tile_low = (first - split_first) / e->tile, tile_high = (last - split_first) / e->tile;
     for (int64_t r = 0; r < g->rows; r++) {
-        double *row = record + r * record_doubles(e, rows->dim);
-        for (int64_t i = 0; i < record_doubles(e, rows->dim); i++)
-            row[i] = i == MAX ? -INFINITY : 0;
+        double *row = record + r * stride;
+        memset(row, 0, (size_t)stride * sizeof *row);
+        row[MAX] = -INFINITY;
         for (int64_t i = 0; i < SEEN && e->drift; i++)
             drift_of(row, rows->dim).seen[i] = NAN;
     }
@@ -202,83 +422,107 @@ static void emulate_split(const struct kvg_rows *rows, const struct kvg_group *g
     }
 }
 
-/* Log-sum-exp of a split in units of log2. */
-static double split_lse(const struct emulation *e, const double *record)
+/* out[d] = factor * array[d], where there is an `out`. */
+static void put(double *out, const double *array, int64_t count, double factor)
 {
-    return record[SUM] == 0 ? -INFINITY : record[MAX] + kvg_log2(record[SUM]) - e->offset;
+    for (int64_t d = 0; d < count && out; d++)
+        out[d] = factor * array[d];
 }
 
-static void put(double *array, int64_t index, double value)
+/* What a split's drift counts in the row. */
+static void weigh_drift(const struct drift_sums *sums, int64_t dim, double weight)
 {
-    if (array)
-        array[index] = value;
+    for (int64_t d = 0; d < dim; d++) {
+        const double partial = weight * sums->partial[d];
+        sums->flips[d] *= weight;
+        sums->squares[d] *= weight * weight;
+        sums->partial[d] = partial * partial;
+    }
+    *sums->flip_sum *= weight;
+    *sums->flip_same *= weight;
 }
 
-/* Drift of a row from the splits, whose maximum and sum over all are known. */
+/* Drift of a row from the splits, whose weights took the place of their maxima. */
 static void merge_drift(const struct emulation *e, const struct kvg_rows *rows, int64_t n, double *records,
-                        int64_t pieces, int64_t stride, double max, double sum, double v_factor)
+                        int64_t pieces, int64_t stride, double sum, double v_factor)
 {
     const int64_t dim = rows->a->head_dim;
-    for (int64_t d = 0; d <= dim; d++) { /* d = dim: the sums of the row */
-        double flips = 0, squares = 0, partial = 0, same = 0;
-        for (int64_t p = 0; p < pieces; p++) {
-            const struct drift_sums sums = drift_of(records + p * stride, rows->dim);
-            const double *record = records + p * stride;
-            if (record[SUM] == 0)
-                continue;
-            const double weight = kvg_exp2(split_lse(e, record) - max) / (record[SUM] * sum);
-            if (d == dim) {
-                flips += weight * *sums.flip_sum;
-                same += weight * *sums.flip_same;
-                continue;
-            }
-            flips += weight * sums.flips[d];
-            squares += weight * weight * sums.squares[d];
-            partial += weight * weight * sums.partial[d] * sums.partial[d];
-        }
-        if (d == dim) {
-            put(e->drift->flip_sum, n, flips);
-            put(e->drift->flip_same, n, same);
+    const struct drift_sums row = drift_of(records, rows->dim);
+    for (int64_t p = 0; p < pieces; p++) {
+        double *record = records + p * stride;
+        const struct drift_sums sums = drift_of(record, rows->dim);
+        weigh_drift(&sums, dim, record[SUM] == 0 ? 0 : record[MAX] / (record[SUM] * sum));
+        if (p == 0)
             continue;
+        for (int64_t d = 0; d < dim; d++) {
+            row.flips[d] += sums.flips[d];
+            row.squares[d] += sums.squares[d];
+            row.partial[d] += sums.partial[d];
         }
-        put(e->drift->flips, n * dim + d, v_factor * flips);
-        put(e->drift->sq_flips, n * dim + d, v_factor * v_factor * squares);
-        put(e->drift->partial, n * dim + d, v_factor * sqrt(partial));
+        *row.flip_sum += *sums.flip_sum;
+        *row.flip_same += *sums.flip_same;
     }
+    for (int64_t d = 0; d < dim; d++)
+        row.partial[d] = sqrt(row.partial[d]);
+    const struct kvg_ref_drift *to = e->drift;
+    put(to->flips ? to->flips + n * dim : NULL, row.flips, dim, v_factor);
+    put(to->sq_flips ? to->sq_flips + n * dim : NULL, row.squares, dim, v_factor * v_factor);
+    put(to->partial ? to->partial + n * dim : NULL, row.partial, dim, v_factor);
+    put(to->flip_sum ? to->flip_sum + n : NULL, row.flip_sum, 1, 1);
+    put(to->flip_same ? to->flip_same + n : NULL, row.flip_same, 1, 1);
+}
+
+/* Weights of the splits, in place of their maxima; 0 for one that the row sees nothing of. Their sum, and the
+ * largest log-sum-exp to *max. */
+static double weights_of_splits(const struct emulation *e, double *records, int64_t pieces, int64_t stride,
+                                double *max)
+{
+    double sum = 0;
+    *max = -INFINITY;
+    for (int64_t p = 0; p < pieces; p++) {
+        double *record = records + p * stride;
+        record[MAX] = record[SUM] == 0 ? -INFINITY : record[MAX] + kvg_log2(record[SUM]) - e->offset;
+        *max = record[MAX] > *max ? record[MAX] : *max;
+    }
+    for (int64_t p = 0; p < pieces; p++) {
+        double *record = records + p * stride;
+        record[MAX] = record[SUM] == 0 ? 0 : kvg_exp2(record[MAX] - *max);
+        sum += record[MAX];
+    }
+    return sum;
 }
 
 static void emulate_merge(const struct kvg_rows *rows, const struct kvg_row_plan *row, double *records,
                           int64_t pieces, int64_t stride, void *context)
 {
     const struct emulation *e = context;
-    int64_t dim = rows->a->head_dim, n = row->index;
-    double max = -INFINITY, sum = 0;
-    for (int64_t p = 0; p < pieces; p++) {
-        double lse = split_lse(e, records + p * stride);
-        max = lse > max ? lse : max;
-    }
-    double factor = kvg_v_factor(rows, row->q_head / (rows->a->q_heads / rows->a->kv_heads));
-    if (e->drift) {
-        for (int64_t p = 0; p < pieces; p++)
-            sum += records[p * stride + SUM] == 0 ? 0 : kvg_exp2(split_lse(e, records + p * stride) - max);
-        merge_drift(e, rows, n, records, pieces, stride, max, sum, fabs(factor));
-        sum = 0;
-    }
+    const int64_t dim = rows->a->head_dim, n = row->index;
+    const double factor = kvg_v_factor(rows, row->q_head / (rows->a->q_heads / rows->a->kv_heads));
+    double max;
+    const double sum = weights_of_splits(e, records, pieces, stride, &max);
+    if (e->drift)
+        merge_drift(e, rows, n, records, pieces, stride, sum, fabs(factor));
     double *total = records + PV;
     for (int64_t p = 0, seen = 0; p < pieces; p++) {
         const double *record = records + p * stride;
         if (record[SUM] == 0)
             continue; /* an empty split */
-        double weight = kvg_exp2(split_lse(e, record) - max);
-        sum += weight;
         for (int64_t d = 0; d < dim; d++)
-            total[d] = (seen ? total[d] : 0) + weight * (record[PV + d] / record[SUM]);
+            total[d] = (seen ? total[d] : 0) + record[MAX] * (record[PV + d] / record[SUM]);
         seen = 1;
     }
     for (int64_t d = 0; d < dim && e->out; d++)
         e->out[n * dim + d] = sum == 0 ? 0 : (float)(factor * (total[d] / sum));
     if (e->lse)
         e->lse[n] = sum == 0 ? -INFINITY : (float)((max + kvg_log2(sum)) * KVG_LN2);
+}
+
+/* F32, which rounds nothing, in place of an operand format that holds every value of `from` as it is. */
+static enum kvg_ref_format operand(enum kvg_ref_format from, enum kvg_ref_format to, int scaled)
+{
+    const int e4m3 = from == KVG_REF_E4M3, e5m2 = from == KVG_REF_E5M2;
+    const int held = from == to || ((e4m3 || e5m2) && (to == KVG_REF_BF16 || to == KVG_REF_F16));
+    return held && !scaled ? KVG_REF_F32 : to;
 }
 
 static int64_t longest(const struct kvg_ref_attention *a)
@@ -293,20 +537,22 @@ int kvg_ref_attention_drift(const struct kvg_ref_attention *a, const struct kvg_
                             const struct kvg_ref_drift_model *model, const struct kvg_ref_row *rows,
                             int64_t n_rows, float *out, float *lse, const struct kvg_ref_drift *drift)
 {
-    const struct kvg_operands operands = {how->q_operand, how->k_operand, how->v_operand, how->k_scaled_first,
-                                          how->v_scaled_first};
+    const struct kvg_operands operands = {
+        operand(a->q_format, how->q_operand, 0), operand(a->k.format, how->k_operand, how->k_scaled_first),
+        operand(a->v.format, how->v_operand, how->v_scaled_first), how->k_scaled_first, how->v_scaled_first};
     struct emulation e = {.how = how, .out = out, .lse = lse, .model = model, .drift = drift};
     int64_t keys = longest(a);
     int64_t split = how->split_tokens > 0 && how->split_tokens < keys ? how->split_tokens : keys;
     e.tile = how->tile > 0 && how->tile < split ? how->tile : split;
-    e.offset = how->p_format == KVG_REF_E4M3 ? how->p_offset_log2 : 0;
+    e.offset = how->p_format == KVG_REF_E4M3 || how->p_format == KVG_REF_F16 ? how->p_offset_log2 : 0;
+    e.flips = drift && how->p_format != KVG_REF_F32;
     int64_t rows_max = TILE_BYTES / (e.tile * (int64_t)(2 * sizeof(double) + sizeof(float)));
     struct kvg_rows plan;
     if (kvg_rows_plan(&plan, a, &operands, rows, n_rows, split, how->split_from_window,
                       rows_max > 1 ? rows_max : 1) != 0)
         return -1;
-    int status = kvg_rows_run(&plan, e.tile, drift != NULL, record_doubles(&e, plan.dim), emulate_split,
-                              emulate_merge, &e);
+    int status =
+        kvg_rows_run(&plan, e.tile, e.flips, record_doubles(&e, plan.dim), emulate_split, emulate_merge, &e);
     kvg_rows_free(&plan);
     return status;
 }

@@ -2,7 +2,7 @@
  *
  * formats_row.c: the codecs of formats.c for rows of elements.
  *
- * Nothing here has branches. Decoding FP8 moves the bits to where a float keeps them and corrects the
+ * Nothing here has branches. Decoding moves the bits to where a float keeps them and corrects the
  * exponent; the fraction of a subnormal code is first read as that of a normal number, from which its leading
  * one is then taken. Encoding rounds a normal magnitude by adding just under half a quantum to its bits, and
  * a subnormal one by adding a power of two so large that the FP32 adder's own rounding leaves a whole number

@@ -83,7 +83,7 @@ struct kvg_attention_ops {
     int64_t (*packed_q_bytes)(int64_t rows, int64_t dim);
     int64_t (*scratch_bytes)(int64_t dim);
     int64_t p_row_bytes;
-    float (*p_factor)(enum kvg_dtype dtype); /* of a cache of this dtype; NULL = 1 */
+    float (*p_factor)(enum kvg_dtype dtype); /* of a cache of this dtype; NULL = 1, but not with P in F16 */
     /* Called by every thread before its first and after its last tile; NULL = nothing to do. */
     void (*begin)(void);
     void (*end)(void);

@@ -11,6 +11,7 @@
 
 #include "exp2.h"
 
+#include <math.h>
 #include <string.h>
 
 static int supports_formats(const struct kvg_attention_ops *ops, enum kvg_path path,
@@ -83,7 +84,7 @@ void kvg_attention_arithmetic(const struct kvg_attention_ops *ops, const struct 
     out->qk_chain = ops->qk_chain(problem->head_dim);
     out->exp2_rel_error = ops->exp2_rel_error;
     out->p_format = fp8 ? KVG_E4M3 : ops->p_format;
-    out->p_offset_log2 = fp8 ? 8 : 0;
+    out->p_offset_log2 = fp8 ? 8 : ops->p_format == KVG_F16 ? ilogbf(ops->p_factor(problem->kv_dtype)) : 0;
     out->pv_operand = ops->operand;
     out->pv_accumulator_bits = ops->sum_bits ? ops->sum_bits : 24;
     out->pv_flush_interval = ops->pv_flush;

@@ -364,6 +364,11 @@ static inline float scalar_excess(const struct scalar_wrong_keys *wrong, int64_t
                : 1.0f;
 }
 
+static inline int scalar_offset(const struct kvg_arithmetic *a)
+{
+    return a->p_format == KVG_E4M3 || a->p_format == KVG_F16 ? a->p_offset_log2 : 0;
+}
+
 static inline void scalar_tile(const struct scalar_row *r, int64_t from, int64_t to, struct scalar_state *s)
 {
     const struct scalar_kernel *k = r->k;
@@ -372,7 +377,7 @@ static inline void scalar_tile(const struct scalar_row *r, int64_t from, int64_t
     const float log2e = 1.44269504f;
     float max = s->max, tile_sum = 0.0f, tile_acc[256] = {0};
     float k_scale = scalar_scale(r, r->p->k_scale), v_scale = scalar_scale(r, r->p->v_scale);
-    const int offset = a->p_format == KVG_E4M3 ? a->p_offset_log2 : 0;
+    const int offset = scalar_offset(a);
     if (k->fault == FAULT_K_SCALE_MISSING)
         k_scale = 1.0f;
     if (k->fault == FAULT_K_SCALE_TWICE && a->k_scaled_before_qk)
@@ -454,8 +459,7 @@ static inline void scalar_row(const struct scalar_row *r, uint16_t *out, float *
     const int64_t origin = a->split_from_window ? r->first : 0;
     const int64_t end = r->last + 1 > n ? r->last + 1 : n;
     const int64_t size = a->split_tokens > 0 ? a->split_tokens : end - origin;
-    const float offset =
-        a->p_format == KVG_E4M3 && r->k->fault != FAULT_P_NOT_OFFSET ? (float)a->p_offset_log2 : 0.0f;
+    const float offset = r->k->fault != FAULT_P_NOT_OFFSET ? (float)scalar_offset(a) : 0.0f;
     float max = -INFINITY, sum = 0.0f, acc[256] = {0};
     int taken = 0;
     for (int64_t begin = origin; begin < end; begin += size) {

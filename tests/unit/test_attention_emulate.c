@@ -37,11 +37,16 @@ static double emulated_logit(const struct kvg_ref_attention *a, const struct kvg
     return a->soft_cap > 0 ? a->soft_cap * tanh(dot * scale / a->soft_cap) : dot * scale;
 }
 
+static double offset_of(const struct kvg_ref_emulation *how)
+{
+    return how->p_format == KVG_REF_E4M3 || how->p_format == KVG_REF_F16 ? how->p_offset_log2 : 0;
+}
+
 static void emulated_tile(const struct kvg_ref_attention *a, const struct kvg_ref_emulation *how,
                           const struct kvg_ref_row *r, int64_t g, int64_t first, int64_t last,
                           struct online *state)
 {
-    double before = state->max, offset = how->p_format == KVG_REF_E4M3 ? how->p_offset_log2 : 0;
+    double before = state->max, offset = offset_of(how);
     for (int64_t j = first; j <= last; j++)
         state->max = fmax(state->max, emulated_logit(a, how, r, g, j) * M_LOG2E);
     double shrink = before == -INFINITY ? 0 : exp2(before - state->max);
@@ -81,7 +86,7 @@ static void emulated_row(const struct kvg_ref_attention *a, const struct kvg_ref
     int64_t g = r->q_head / (a->q_heads / a->kv_heads), first, last;
     kvg_ref_visible(a->seq_lens[r->seq], a->cu_q_lens[r->seq + 1] - a->cu_q_lens[r->seq], r->q_index,
                     a->window, a->causal, &first, &last);
-    double offset = how->p_format == KVG_REF_E4M3 ? how->p_offset_log2 : 0, total = 0;
+    double offset = offset_of(how), total = 0;
     double factor = how->v_scaled_first ? 1 : (double)a->v.scale[g * a->v.scale_stride];
     int64_t start = how->split_from_window ? first : 0,
             step = how->split_tokens ? how->split_tokens : 1 << 30;
@@ -239,6 +244,17 @@ static void test_order_of_tiles_by_hand(void **state)
     k[16] = -10;
     kvg_ref_attention_emulate(&a, &how, &row, 1, out, &lse);
     assert_true(out[0] == 0);
+
+    how.p_format = KVG_REF_F16, how.p_offset_log2 = 11, k[16] = -26; /* FP16 ends at 2^-24 */
+    kvg_ref_attention_emulate(&a, &how, &row, 1, out, &lse);
+    assert_true(fabs((double)out[0] - 0x1p-26 / (1 + 0x1p-26)) < 1e-15);
+    assert_true(fabs((double)lse - log(1 + 0x1p-26)) < 1e-15); /* the offset is not in it */
+    how.p_offset_log2 = 0;
+    kvg_ref_attention_emulate(&a, &how, &row, 1, out, &lse);
+    assert_true(out[0] == 0);
+    how.p_format = KVG_REF_BF16, how.p_offset_log2 = 11; /* no coarse numbers, no offset */
+    kvg_ref_attention_emulate(&a, &how, &row, 1, out, &lse);
+    assert_true(fabs((double)out[0] - 0x1p-26 / (1 + 0x1p-26)) < 1e-15);
 }
 
 /* A scaled operand is rounded after the scale: 1.0625 * 1.05 has no bf16. */

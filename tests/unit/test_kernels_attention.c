@@ -5,6 +5,7 @@
  */
 #include "kernel_check.h"
 
+#include "../../harness/bounds.h"
 #include "../../kernels/registry.h"
 #include "../../reference/attention.h"
 
@@ -118,6 +119,44 @@ static void test_owned_nan_shows(void **state)
     }
 }
 
+/* The problem as the reference takes it. */
+static struct kvg_ref_attention reference_of(const struct setting *s)
+{
+    const struct kvg_problem *p = &s->problem;
+    const struct kvg_ref_kv k = {.format = ref_format(p->kv_dtype),
+                                 .data = s->k,
+                                 .stride_block = s->args.k_cache.stride_block,
+                                 .stride_slot = s->args.k_cache.stride_slot,
+                                 .stride_head = s->args.k_cache.stride_head,
+                                 .block_size = p->block_size,
+                                 .block_table = s->table,
+                                 .block_table_stride = s->args.block_table_stride,
+                                 .scale = s->scale_k,
+                                 .scale_stride = 1};
+    struct kvg_ref_kv v = k;
+    v.data = s->v;
+    v.scale = s->scale_v;
+    return (struct kvg_ref_attention){.batch = p->batch,
+                                      .q_heads = p->q_heads,
+                                      .kv_heads = p->kv_heads,
+                                      .head_dim = p->head_dim,
+                                      .q_format = ref_format(p->q_dtype),
+                                      .q = s->q,
+                                      .q_stride_token = s->args.q_stride_token,
+                                      .q_stride_head = s->args.q_stride_head,
+                                      .q_scale = p->path == KVG_PATH_FP8 ? s->scale_q : NULL,
+                                      .q_scale_stride = 1,
+                                      .k = k,
+                                      .v = v,
+                                      .seq_lens = s->lens,
+                                      .cu_q_lens = s->cu,
+                                      .softmax_scale = s->args.softmax_scale,
+                                      .soft_cap = p->soft_cap,
+                                      .window = p->window,
+                                      .causal = p->causal,
+                                      .threads = 1};
+}
+
 /* The loop above and the reference of the house, written apart, must say the same. */
 static void check_reference(const struct shape *shape, enum kvg_dtype kv)
 {
@@ -130,36 +169,7 @@ static void check_reference(const struct shape *shape, enum kvg_dtype kv)
     describe(&s, shape, KVG_PATH_DEQUANT, kv);
     set_up(&s, kvg_registry_find("cpu/dequant_scalar"), 99);
     const struct kvg_problem *p = &s.problem;
-    struct kvg_ref_kv k = {.format = ref_format(kv),
-                           .data = s.k,
-                           .stride_block = s.args.k_cache.stride_block,
-                           .stride_slot = s.args.k_cache.stride_slot,
-                           .stride_head = s.args.k_cache.stride_head,
-                           .block_size = p->block_size,
-                           .block_table = s.table,
-                           .block_table_stride = s.args.block_table_stride,
-                           .scale = s.scale_k,
-                           .scale_stride = 1};
-    struct kvg_ref_kv v = k;
-    v.data = s.v;
-    v.scale = s.scale_v;
-    const struct kvg_ref_attention a = {.batch = p->batch,
-                                        .q_heads = p->q_heads,
-                                        .kv_heads = p->kv_heads,
-                                        .head_dim = p->head_dim,
-                                        .q_format = KVG_REF_BF16,
-                                        .q = s.q,
-                                        .q_stride_token = s.args.q_stride_token,
-                                        .q_stride_head = s.args.q_stride_head,
-                                        .k = k,
-                                        .v = v,
-                                        .seq_lens = s.lens,
-                                        .cu_q_lens = s.cu,
-                                        .softmax_scale = s.args.softmax_scale,
-                                        .soft_cap = p->soft_cap,
-                                        .window = p->window,
-                                        .causal = p->causal,
-                                        .threads = 1};
+    const struct kvg_ref_attention a = reference_of(&s);
     for (int32_t b = 0; b < p->batch; b++) {
         for (int32_t i = 0; i < s.cu[b + 1] - s.cu[b] && n + p->q_heads <= 64; i++) {
             for (int32_t h = 0; h < p->q_heads; h++) {
@@ -196,6 +206,71 @@ static void test_the_loop_agrees_with_the_reference(void **state)
         check_reference(&shapes[i], KVG_BF16);
         check_reference(&shapes[i], KVG_E4M3);
         check_reference(&shapes[i], KVG_E5M2);
+    }
+}
+
+/* Key 0 has the logit 0 and the value 0, all others a weight of 2^-26 and the value 256. Rounded to FP16 such
+ * a weight is nothing, unless P is lifted first: so a kernel must do what it declares. */
+static void check_small_weights(const struct kvg_kernel *kernel, enum kvg_path path, enum kvg_dtype kv,
+                                int64_t dim)
+{
+    enum { KEYS = 200, HEADS = 4 };
+    const struct shape shape = {HEADS, 2, dim, 16, 0, 0, KVG_NHD, 1, 1, 1, {KEYS}, {1}};
+    const double others = (KEYS - 1) * 0x1p-26, exact = 256 * others / (1 + others);
+    struct kvg_arithmetic declared = {0};
+    struct kvg_ref_emulation how;
+    struct setting s;
+
+    describe(&s, &shape, path, kv);
+    if (!runs_here(kernel, &s.problem)) {
+        return;
+    }
+    set_up(&s, kernel, 8);
+    for (int64_t h = 0; h < HEADS; h++) {
+        s.scale_q[h] = s.scale_k[h] = s.scale_v[h] = 1;
+        for (int64_t d = 0; d < dim; d++) {
+            kvg_ref_store(ref_format(s.problem.q_dtype), s.q, h * dim + d, d == 0);
+        }
+    }
+    for (int64_t i = 0; i < KEYS * 2 * dim; i++) {
+        const int64_t t = i / dim / 2, d = i % dim, at = cache_index(&s, 0, t, i / dim % 2) + d;
+        kvg_ref_store(ref_format(kv), s.k, at, t > 0 && d == 0 ? -16 : 0);
+        kvg_ref_store(ref_format(kv), s.v, at, t > 0 ? 256 : 0);
+    }
+    s.args.softmax_scale = (float)(26 * 0.69314718055994531 / 16);
+    assert_int_equal(kernel->attention(&s.args), KVG_OK);
+    kernel->arithmetic(&s.problem, KEYS, &declared);
+    kvg_bound_emulation(&declared, &how);
+    const struct kvg_ref_attention a = reference_of(&s);
+    for (int32_t h = 0; h < HEADS; h++) {
+        const struct kvg_ref_row row = {0, 0, h};
+        float emulated[256];
+        assert_int_equal(kvg_ref_attention_emulate(&a, &how, &row, 1, emulated, NULL), 0);
+        for (int64_t d = 0; d < dim; d++) {
+            const double out = kvg_ref_load(KVG_REF_BF16, s.out, h * dim + d);
+            if (!(fabs(out - (double)emulated[d]) <= 0x1p-8 * out) ||
+                !(declared.p_format == KVG_E4M3 || fabs(out - exact) <= 0x1p-8 * exact)) {
+                fail_msg("%s: head %d dim %d is %g, emulated %g, exact %g", kernel->name, (int)h, (int)d, out,
+                         (double)emulated[d], exact);
+            }
+        }
+    }
+    tear_down(&s);
+}
+
+static void test_small_weights(void **state)
+{
+    static const enum kvg_dtype caches[] = {KVG_BF16, KVG_E4M3, KVG_E5M2};
+    const struct kvg_kernel *kernel;
+    (void)state;
+
+    for (int64_t i = 0; (kernel = kvg_registry_get(i)) != NULL; i++) {
+        for (size_t c = 0; c < sizeof caches / sizeof *caches; c++) {
+            for (int64_t dim = 64; dim <= 128; dim += 64) {
+                check_small_weights(kernel, KVG_PATH_DEQUANT, caches[c], dim);
+                check_small_weights(kernel, KVG_PATH_FP8, caches[c], dim);
+            }
+        }
     }
 }
 
@@ -385,6 +460,7 @@ int main(void)
         cmocka_unit_test(test_splits),
         cmocka_unit_test(test_owned_nan_shows),
         cmocka_unit_test(test_the_loop_agrees_with_the_reference),
+        cmocka_unit_test(test_small_weights),
         cmocka_unit_test(test_codes_and_sizes),
         cmocka_unit_test(test_exp2),
     };
