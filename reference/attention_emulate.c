@@ -17,9 +17,6 @@
 #include <math.h>
 #include <string.h>
 
-typedef double double4 __attribute__((vector_size(32)));
-typedef float float8 __attribute__((vector_size(32)));
-
 /* Record of a row in a split, as in the exact reference. */
 enum { MAX = 0, SUM = 1, PV = 2 };
 /* Logits and weights of a group's tile may take this much per thread. */
@@ -197,47 +194,6 @@ static int any_repeated(const double *logit, int64_t count)
     return any;
 }
 
-/* sum[d] += w[n] x[key[n]][d], in FP32 over the block. */
-static inline __attribute__((always_inline)) void add_sizes(const struct moves *m, const float *x,
-                                                            int64_t dim, int vectors, double *sum)
-{
-    float8 acc[4] = {{0}};
-    for (int64_t n = 0; n < m->count; n++)
-        for (int i = 0; i < vectors; i++)
-            acc[i] += m->f[n] * *(const float8 *)(x + m->key[n] * dim + 8 * i);
-    for (int i = 0; i < vectors; i++)
-        for (int l = 0; l < 8; l++)
-            sum[8 * i + l] += (double)acc[i][l];
-}
-
-static inline __attribute__((always_inline)) void add_squares(const struct moves *m, const double *x,
-                                                              int64_t dim, int vectors, double *sum)
-{
-    double4 acc[8] = {{0}};
-    for (int64_t n = 0; n < m->count; n++)
-        for (int i = 0; i < vectors; i++)
-            acc[i] += m->square[n] * *(const double4 *)(x + m->key[n] * dim + 4 * i);
-    for (int i = 0; i < vectors; i++)
-        for (int l = 0; l < 4; l++)
-            sum[4 * i + l] += acc[i][l];
-}
-
-/* flips += f |v|, squares += f^2 v^2 over the keys that can move. */
-KVG_REF_CLONES
-static void add_moves(const struct moves *m, const float *size, const double *square, int64_t dim,
-                      double *flips, double *squares)
-{
-    int64_t d = 0;
-    for (; d + 32 <= dim; d += 32) {
-        add_sizes(m, size + d, dim, 4, flips + d);
-        add_squares(m, square + d, dim, 8, squares + d);
-    }
-    for (; d < dim; d += 16) {
-        add_sizes(m, size + d, dim, 2, flips + d);
-        add_squares(m, square + d, dim, 4, squares + d);
-    }
-}
-
 /* V becomes |v|, and v^2. */
 KVG_REF_CLONES
 static void sizes_of(float *restrict v, int64_t count, double *restrict square)
@@ -300,6 +256,7 @@ static void drift_of_block(const struct emulation *e, const struct kvg_rows *row
                            struct kvg_scratch *s, double *record)
 {
     const int64_t dim = rows->dim, stride = record_doubles(e, dim);
+    const struct kvg_tiles *tiles = kvg_tiles_of(0);
     int loaded = 0;
     for (int64_t r = 0; r < g->rows; r++) {
         const int64_t column = r * s->span - first;
@@ -317,8 +274,9 @@ static void drift_of_block(const struct emulation *e, const struct kvg_rows *row
             sizes_of(s->v, (end - token + 1) * dim, s->k);
         }
         sum_moves(&m, &sums);
-        add_moves(&m, s->v + (from - token) * dim, s->k + (from - token) * dim, dim, sums.flips,
-                  sums.squares);
+        const int64_t at = (from - token) * dim;
+        tiles->add_flips(&(struct kvg_flips_tile){m.count, dim, m.key, m.f, m.square, s->v + at, s->k + at,
+                                                  sums.flips, sums.squares});
     }
 }
 

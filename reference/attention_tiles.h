@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attention_tiles.h: the four inner loops of the reference, over one block of keys. Internal to reference/.
+ * attention_tiles.h: the inner loops of the reference, over one block of keys. Internal to reference/.
  *
  * Each is there once for every vector width of this CPU, and all give the same bits. For that no sum runs
  * across the lanes of a vector: lanes are keys where the sum goes over dimensions, and dimensions where it
@@ -40,7 +40,19 @@ struct kvg_bound_tile {
     float *sums;                      /* [KVG_TILE_SUMS][dim] */
 };
 
-/* All arrays are aligned to 64 bytes but p of add_pv and the factors of a bound; q rows and v rows are `dim`
+/* One row and those keys of a block whose P can move: what add_flips reads and adds to. */
+struct kvg_flips_tile {
+    int64_t count, dim;
+    const int64_t *key;       /* [count] of the block */
+    const float *f;           /* [count] */
+    const double *f_sq;       /* [count] f^2 */
+    const float *size;        /* [keys][dim] |v| */
+    const double *v_sq;       /* [keys][dim] v^2 */
+    double *flips, *sq_flips; /* [dim] += sum f |v|, in FP32 over the block; += sum f^2 v^2, in double */
+};
+
+/* All arrays are aligned to 64 bytes but p of add_pv, the factors of a bound, and what is
+ * double in add_pv and add_flips but v_sq; q rows and v rows are `dim`
  * apart, k is [dim][KVG_BLOCK_TOKENS]. */
 struct kvg_tiles {
     const char *isa;
@@ -52,6 +64,7 @@ struct kvg_tiles {
     void (*add_pv)(const float *p, const float *v, int64_t count, int64_t dim, double *sum);
     void (*add_bound)(const struct kvg_bound_tile *tile);
     void (*add_aligned)(const struct kvg_bound_tile *tile);
+    void (*add_flips)(const struct kvg_flips_tile *tile);
 };
 
 /* The widest that this CPU has; `n` more narrow ones follow. NULL when there are not so many. */

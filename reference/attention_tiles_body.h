@@ -165,8 +165,34 @@ static void NAME(add_aligned)(const struct kvg_bound_tile *tile)
     }
 }
 
-static const struct kvg_tiles NAME(tiles) = {ISA,          NAME(dots),      NAME(dots_f32),
-                                             NAME(add_pv), NAME(add_bound), NAME(add_aligned)};
+INLINE void NAME(add_flips_vectors)(const struct kvg_flips_tile *tile, int64_t d, const int n)
+{
+    NAME(f32) flips[2] = {{0}};
+    NAME(f64) sq_flips[4] = {{0}};
+    for (int64_t m = 0; m < tile->count; m++) {
+        const int64_t at = tile->key[m] * tile->dim + d;
+        for (int i = 0; i < n; i++)
+            flips[i] += tile->f[m] * ((const NAME(f32) *)(tile->size + at))[i];
+        for (int i = 0; i < 2 * n; i++)
+            sq_flips[i] += tile->f_sq[m] * ((const NAME(f64) *)(tile->v_sq + at))[i];
+    }
+    for (int i = 0; i < n; i++)
+        NAME(join)(tile->flips + d + i * LANES_F32, flips[i]);
+    for (int i = 0; i < 2 * n; i++)
+        *(NAME(f64_anywhere) *)(tile->sq_flips + d + i * LANES_F64) += sq_flips[i];
+}
+
+static void NAME(add_flips)(const struct kvg_flips_tile *tile)
+{
+    int64_t d = 0;
+    for (; d + 2 * LANES_F32 <= tile->dim; d += 2 * LANES_F32)
+        NAME(add_flips_vectors)(tile, d, 2);
+    for (; d < tile->dim; d += LANES_F32)
+        NAME(add_flips_vectors)(tile, d, 1);
+}
+
+static const struct kvg_tiles NAME(tiles) = {
+    ISA, NAME(dots), NAME(dots_f32), NAME(add_pv), NAME(add_bound), NAME(add_aligned), NAME(add_flips)};
 
 #undef LANES_F32
 #undef LANES_F64
