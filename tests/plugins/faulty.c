@@ -164,6 +164,15 @@ static int hangs(const struct kvg_attention_args *a)
     return KVG_OK;
 }
 
+/* Right, but with more than 128 keys only when the file exists that the environment names. */
+static int waits(const struct kvg_attention_args *a)
+{
+    const char *gate = getenv("KVG_FAULTY_GATE");
+    while (gate && a->problem->max_seq_len > 128 && access(gate, F_OK) != 0)
+        usleep(10000);
+    return right(a);
+}
+
 static int exits(const struct kvg_attention_args *a)
 {
     (void)a;
@@ -407,6 +416,7 @@ KERNEL(none, right);
 KERNEL(crashes, crashes);
 KERNEL(aborts, aborts);
 KERNEL(hangs, hangs);
+KERNEL(waits, waits);
 KERNEL(exits, exits);
 KERNEL(killed, killed);
 KERNEL(hungry, hungry);
@@ -474,6 +484,7 @@ static const struct kvg_kernel *const kernels[] = {&kernel_none,
                                                    &kernel_crashes,
                                                    &kernel_aborts,
                                                    &kernel_hangs,
+                                                   &kernel_waits,
                                                    &kernel_exits,
                                                    &kernel_killed,
                                                    &kernel_hungry,
