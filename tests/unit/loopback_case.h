@@ -76,6 +76,14 @@ static inline void make_there(struct setting *s)
     s->source.mirror_bytes = 0;
 }
 
+/* begin, with cases made on the device or not. */
+static inline void begin_where(struct setting *s, int there)
+{
+    begin(s);
+    if (there)
+        make_there(s);
+}
+
 static inline void end(struct setting *s)
 {
     kvg_session_free(s->session);

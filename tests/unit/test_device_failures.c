@@ -41,9 +41,7 @@ static void a_lost_device_costs_a_row(void **state)
     struct setting s;
     (void)state;
     for (int there = 0; there < 2; there++) {
-        begin(&s);
-        if (there)
-            make_there(&s);
+        begin_where(&s, there);
         expect(&s, "loses_device", "", KVG_CRASHED, "attention: an illegal memory access was encountered");
         assert_int_equal(kvg_session_tainted(s.session), 1);
         end(&s);
@@ -68,8 +66,7 @@ static void a_full_device_costs_a_row(void **state)
     expect(&s, "dequant", "", KVG_PASSED, "");
     assert_int_equal(kvg_session_tainted(s.session), 0);
     end(&s);
-    begin(&s);
-    make_there(&s);
+    begin_where(&s, 1);
     device.capacity = 4 << 20;
     expect(&s, "dequant", "context=20000", KVG_OUT_OF_MEMORY, "on Loopback 1");
     end(&s);

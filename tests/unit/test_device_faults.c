@@ -188,15 +188,11 @@ static void stray_writes_are_found(void **state)
     struct setting s;
     (void)state;
     for (int there = 0; there < 2; there++) {
-        begin(&s);
-        if (there)
-            make_there(&s);
+        begin_where(&s, there);
         expect(&s, "past_end", "", KVG_INCORRECT, "out (6144 bytes) was written 0 bytes past its end");
         assert_int_equal(kvg_session_tainted(s.session), 1);
         end(&s);
-        begin(&s);
-        if (there)
-            make_there(&s);
+        begin_where(&s, there);
         expect(&s, "changes_input", "", KVG_INCORRECT, "k_cache");
         assert_int_equal(kvg_session_tainted(s.session), 1);
         end(&s);
@@ -221,8 +217,7 @@ static void remembered_answers_are_found(void **state)
     expect(&s, "stale", "", KVG_INCORRECT, "after its inputs changed in place");
     end(&s);
     forget();
-    begin(&s);
-    make_there(&s);
+    begin_where(&s, 1);
     expect(&s, "stale", "cache_state=hot", KVG_INCORRECT, "after its inputs changed in place");
     end(&s);
     forget();
@@ -247,16 +242,14 @@ static void a_fault_in_one_sequence_is_found(void **state)
     struct setting s;
     struct kvg_row row;
     (void)state;
-    begin(&s);
-    make_there(&s);
+    begin_where(&s, 1);
     expect(&s, "one_sequence", "", KVG_INCORRECT,
            "whole: 2 faults in 48 (sequence, head) groups, worst at sequence 3 head 5");
     expect(&s, "one_lse", "", KVG_INCORRECT, "worst at sequence 3 head 5: lse error");
     expect(&s, "empty_row", "lengths=ragged", KVG_INCORRECT,
            "sequence 2 head 0: a row without a visible key");
     end(&s);
-    begin(&s);
-    make_there(&s);
+    begin_where(&s, 1);
     s.source.plain = "cuda/loop_absent"; /* nobody looks: the row says so */
     run(&s, "one_sequence", "", &row);
     expect_row(&row, KVG_PASSED, "4 of 6 sequences checked: there is no kernel 'cuda/loop_absent'");
@@ -273,8 +266,7 @@ static void a_wrong_plain_kernel_is_not_believed(void **state)
 {
     struct setting s;
     (void)state;
-    begin(&s);
-    make_there(&s);
+    begin_where(&s, 1);
     s.source.plain = "cuda/loop_plain_wrong";
     expect(&s, "dequant", "", KVG_MISTRUSTED, "cuda/loop_plain_wrong is itself wrong: sequence 1 head 1");
     end(&s);
@@ -286,14 +278,12 @@ static void a_case_made_wrong_is_found(void **state)
 {
     struct setting s;
     (void)state;
-    begin(&s);
-    make_there(&s);
+    begin_where(&s, 1);
     device.spoil_sequence = 4;
     expect(&s, "dequant", "", KVG_MISTRUSTED,
            "whatever the kernel does: K cache made on the device: sequence 4 token 75 dim 0");
     end(&s);
-    begin(&s);
-    make_there(&s);
+    begin_where(&s, 1);
     device.spoil_sequence = 0;
     expect(&s, "store", "phase=store path=none", KVG_MISTRUSTED, "sequence 0 token 75 dim 0");
     end(&s);
@@ -304,9 +294,7 @@ static void wrong_stores_are_found(void **state)
     struct setting s;
     (void)state;
     for (int there = 0; there < 2; there++) {
-        begin(&s);
-        if (there)
-            make_there(&s);
+        begin_where(&s, there);
         expect(&s, "store_forgets", "phase=store path=none", KVG_INCORRECT, "(sequence 5 token 149)");
         end(&s);
     }

@@ -52,8 +52,7 @@ static void right_kernels_pass_where_the_device_makes_the_case(void **state)
     for (size_t i = 0; i < sizeof attention_cases / sizeof attention_cases[0]; i++) {
         struct setting s;
         struct kvg_row row;
-        begin(&s);
-        make_there(&s);
+        begin_where(&s, 1);
         s.source.part_bytes = 0; /* one sequence */
         run(&s, attention_cases[i][0], attention_cases[i][1], &row);
         expect_row(&row, KVG_PASSED, "");
@@ -79,8 +78,7 @@ static void right_kernels_raise_no_alarm(void **state)
                                          "v_shift", "v_small", "k_wide",          "needle"};
     struct setting s;
     (void)state;
-    begin(&s);
-    make_there(&s);
+    begin_where(&s, 1);
     s.source.part_bytes = 0;
     s.options.verify_rows = 2; /* one query head of each KV head */
     for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++)
@@ -107,8 +105,7 @@ static void elements_are_counted(void **state)
     struct setting s;
     struct kvg_row row;
     (void)state;
-    begin(&s);
-    make_there(&s);
+    begin_where(&s, 1);
     run(&s, "dequant", "", &row);
     expect_row(&row, KVG_PASSED, "");
     assert_int_equal(row.n_total, 6 * 8 * 64);
@@ -132,9 +129,7 @@ static void stores_pass(void **state)
             struct setting s;
             struct kvg_row row;
             char text[256];
-            begin(&s);
-            if (there)
-                make_there(&s);
+            begin_where(&s, there);
             snprintf(text, sizeof text, "phase=store path=none %s", cases[i]);
             run(&s, "store", text, &row);
             expect_row(&row, KVG_PASSED, "");
@@ -149,8 +144,7 @@ static void captured_input_is_mirrored(void **state)
 {
     struct setting s;
     (void)state;
-    begin(&s);
-    make_there(&s);
+    begin_where(&s, 1);
     expect(&s, "dequant", "input=smollm2 layer=0 heads=9/3 batch=2", KVG_PASSED, "");
     assert_int_equal(device.generated, 0);
     end(&s);

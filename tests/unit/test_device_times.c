@@ -76,8 +76,7 @@ static void timed_rows_are_complete(void **state)
     make_there(&s);
     end(&s);
     assert_int_equal(device.bad_gather, 0);
-    begin(&s);
-    make_there(&s);
+    begin_where(&s, 1);
     timed(&s, "dequant", "cache_state=cold", "loopback clock (");
     timed(&s, "fp8", "path=fp8 cache_state=hot phase=append q_len=4", "loopback clock (");
     timed(&s, "store", "phase=store path=none cache_state=cold", "loopback clock (");
