@@ -52,7 +52,10 @@ struct kvg_ref_emulation {
  * p_j is the exact softmax weight, v_j the value with its scale, o the exact output.
  * delta_j, the error bound of logit j, is logit_rel * |scale| * sum_d |q_d|' |k_jd|' + logit_abs (after the
  * soft cap, whose slope is at most 1). eta_j bounds the rounding of P: min(p, max(p_rel * p, p_abs * p_max)).
- */
+ * The sums are taken in FP32 and then made larger (`shrink` smaller) by what that can lose: by less than 1e-4
+ * of themselves, but for squares of terms below 2^-60 (p relative to the largest, v a code), which may be as
+ * large as the square of their sum, and of terms above 2^63, which are infinite. e^delta - 1 stops growing at
+ * delta = 60. */
 /* A matrix unit that cuts off what lies too far below the largest term takes an operand below the smallest
  * normal of its format for as large as that one, when it looks for the largest (tensor_core.h); a zero does
  * not count. So what such a unit loses is measured in |x|' = max(|x|, floor) for x != 0, in units of the
@@ -100,7 +103,7 @@ struct kvg_ref_attention {
 };
 
 /* All return 0, or -1 on out of memory. out is [rows, head_dim], lse [rows]; both may be NULL.
- * rows may come in any order; up to 16 rows of one (seq, KV head) share one pass over K and V. */
+ * rows may come in any order; up to 24 rows of one (seq, KV head) share one pass over K and V. */
 int kvg_ref_attention_f32(const struct kvg_ref_attention *a, const struct kvg_ref_row *rows, int64_t n_rows,
                           float *out, float *lse);
 int kvg_ref_attention_f64(const struct kvg_ref_attention *a, const struct kvg_ref_row *rows, int64_t n_rows,

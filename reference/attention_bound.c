@@ -374,37 +374,38 @@ static void bound_sums(const struct bound *b, const struct kvg_rows *rows, const
 
 /* ---------------------------------------------------------------- passes */
 
-static void put(double *array, int64_t index, double value)
+/* `count` numbers to where the row has them in an array that may be missing; zeros where there are none. */
+static void put(double *array, int64_t row, int64_t count, const double *from)
 {
-    if (array)
-        array[index] = value;
+    if (array && from)
+        memcpy(array + row * count, from, (size_t)count * sizeof *array);
+    else if (array)
+        memset(array + row * count, 0, (size_t)count * sizeof *array);
 }
 
 static void put_terms(const struct kvg_rows *rows, const struct kvg_row_plan *row, const double *record,
                       const struct bound *b)
 {
     const struct kvg_ref_terms *t = b->terms;
-    const int aligned = aligned_apart(b);
+    const int aligned = aligned_apart(b), seen = record && row->last >= row->first;
     double *const element[KVG_TILE_SUMS] = {
         [KVG_TILE_ABS] = t->abs_pv,           [KVG_TILE_SQ] = t->sq_pv,
         [KVG_TILE_SHIFT] = t->logit_shift,    [KVG_TILE_SQ_LOGIT] = t->sq_logit,
         [KVG_TILE_ROUNDING] = t->p_rounding,  [KVG_TILE_ALIGNED] = t->abs_aligned,
         [KVG_TILE_SQ_ALIGNED] = t->sq_aligned};
-    const int64_t dim = rows->a->head_dim;
-    record = row->last >= row->first ? record : NULL; /* without a visible key all is 0 */
-    const double *of_row = record ? record + OF_ROW(rows->dim) : NULL;
     for (int i = 0; i < KVG_TILE_SUMS; i++) {
         const int source = i == KVG_TILE_ALIGNED && !aligned      ? KVG_TILE_ABS
                            : i == KVG_TILE_SQ_ALIGNED && !aligned ? KVG_TILE_SQ
                                                                   : i;
-        for (int64_t d = 0; d < dim; d++)
-            put(element[i], row->index * dim + d, record ? record[source * rows->dim + d] : 0);
+        put(element[i], row->index, rows->a->head_dim, seen ? record + source * rows->dim : NULL);
     }
+    const double *sum = seen ? record + OF_ROW(rows->dim) : NULL;
     /* Both are below sum p e^-delta, and the weights add up to 1. */
-    put(t->shrink, row->index, record ? fmax(of_row[SHRINK], 1 - of_row[FLAT]) : 0);
-    put(t->eta_sum, row->index, record ? of_row[ETA_SUM] : 0);
-    put(t->delta_mean, row->index, record ? of_row[DELTA_MEAN] : 0);
-    put(t->grow, row->index, record ? of_row[GROW] : 0);
+    const double shrink = seen ? fmax(sum[SHRINK], 1 - sum[FLAT]) : 0;
+    put(t->shrink, row->index, 1, &shrink);
+    put(t->eta_sum, row->index, 1, seen ? &sum[ETA_SUM] : NULL);
+    put(t->delta_mean, row->index, 1, seen ? &sum[DELTA_MEAN] : NULL);
+    put(t->grow, row->index, 1, seen ? &sum[GROW] : NULL);
 }
 
 /* The exact reference, and where a group has a single piece all the rest. */

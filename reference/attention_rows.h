@@ -16,7 +16,7 @@
 
 /* Rows of a group. Keys are decoded KVG_BLOCK_TOKENS at a time, and rows of the scratch padded with zeros to
  * a multiple of KVG_DIM_STEP. */
-enum { KVG_ROWS_MAX = 16 };
+enum { KVG_ROWS_MAX = 24 };
 
 /* One row with everything that does not change from key to key. */
 struct kvg_row_plan {
