@@ -10,6 +10,7 @@
  * bits (nor do byte offsets, nor the significand of a float). The cache is sparse: address space, but no
  *            memory, lies before it.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -131,14 +132,18 @@ static double seconds_now(void)
 static int repeat(struct kvg_execution *x, const struct kvg_attention_args *args,
                   const struct kvg_expectation *e, int deterministic)
 {
-    const double until = seconds_now() + REPEAT_SECONDS;
+    const int64_t asked = x->options->repeats, most = asked           ? asked
+                                                      : deterministic ? REPEATS
+                                                                      : COMPARED_REPEATS;
+    const double until = seconds_now() + (asked ? INFINITY : REPEAT_SECONDS);
     const int64_t bytes[2] = {out_bytes(&x->prepared), lse_bytes(&x->prepared)};
     uint64_t out, lse, out_now, lse_now;
     if (kvg_digest(x, args->out, bytes[0], &out) || kvg_digest(x, args->lse, bytes[1], &lse))
         return -1;
-    for (int i = 0; i < (deterministic ? REPEATS : COMPARED_REPEATS) && seconds_now() < until; i++) {
+    for (int64_t i = 0; i < most && seconds_now() < until; i++) {
         if (call_attention(x, args))
             return -1;
+        x->row->n_repeats = i + 1;
         if (!deterministic) {
             if (kvg_check_memory(x) || compare_again(x, args, e, KVG_RUN_REPEAT, "in one of many runs"))
                 return -1;
@@ -150,11 +155,12 @@ static int repeat(struct kvg_execution *x, const struct kvg_attention_args *args
             continue;
         if (kvg_check_memory(x))
             return -1;
-        kvg_suspect(x, KVG_FAULT_RACE, "%d calls gave the same bits, then one gave others", i + 2);
+        kvg_suspect(x, KVG_FAULT_RACE, "%lld calls gave the same bits, then one gave others",
+                    (long long)i + 2);
         return kvg_verdict(x, KVG_INCORRECT,
-                           "run %d and the runs before it on the same inputs differ in %s, although the "
+                           "run %lld and the runs before it on the same inputs differ in %s, although the "
                            "kernel declares that it is deterministic",
-                           i + 3, out_now != out ? "out" : "lse");
+                           (long long)i + 3, out_now != out ? "out" : "lse");
     }
     return kvg_check_memory(x);
 }

@@ -4,6 +4,7 @@
  */
 #include "run_command.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +21,7 @@ enum {
     KEY_VERIFY_ONLY,
     KEY_TIMEOUT,
     KEY_MIN_TIME,
+    KEY_REPEATS,
     KEY_GRAPH,
     KEY_DUMP,
     KEY_PLOTS,
@@ -44,6 +46,11 @@ static const struct argp_option options[] = {
      0},
     {"timeout", KEY_TIMEOUT, "SECONDS", 0, "what a case may take (default 120)", 0},
     {"min-time", KEY_MIN_TIME, "SECONDS", 0, "of samples a timed case (default 0.2)", 0},
+    {"repeats", KEY_REPEATS, "N", 0,
+     "calls on the same inputs that must give the same bits, for the first two cases of each kernel, phase, "
+     "path "
+     "and dtype (default: as many of 300 as fit into 0.3 s)",
+     0},
     {"cuda-graph", KEY_GRAPH, NULL, 0,
      "time kernels of a GPU as replays of a recorded call (a CUDA graph); others as ever", 0},
     {"dump", KEY_DUMP, "FOLDER", 0,
@@ -69,6 +76,16 @@ static double positive(const char *option, const char *arg, struct argp_state *s
     if (end == arg || *end || !(x > 0) || !isfinite(x))
         argp_error(state, "%s %s: a number of seconds above 0 would be right", option, arg);
     return x;
+}
+
+static int64_t count(const char *option, const char *arg, struct argp_state *state)
+{
+    char *end;
+    errno = 0;
+    const long long n = strtoll(arg, &end, 10);
+    if (end == arg || *end || errno || n < 1)
+        argp_error(state, "%s %s: a whole number from 1 would be right", option, arg);
+    return n;
 }
 
 static void constants(const char *arg, struct kvg_run_options *run, struct argp_state *state)
@@ -111,6 +128,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_MIN_TIME:
         c->run.min_time = positive("--min-time", arg, state);
+        return 0;
+    case KEY_REPEATS:
+        c->run.repeats = count("--repeats", arg, state);
         return 0;
     case KEY_GRAPH:
         c->run.graph = 1;

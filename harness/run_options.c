@@ -45,13 +45,13 @@ static json_t *strings(const char *const *list)
 char *kvg_run_options_to_json(const struct kvg_run_options *o)
 {
     json_t *root = json_pack(
-        "{s:f s:I s:I s:I s:i s:i s:f s:i s:i s:s s:f s:f s:f s:o s:o}", "min_time", o->min_time,
+        "{s:f s:I s:I s:I s:I s:i s:i s:f s:i s:i s:s s:f s:f s:f s:o s:o}", "min_time", o->min_time,
         "min_samples", (json_int_t)o->min_samples, "max_samples", (json_int_t)o->max_samples, "verify_rows",
-        (json_int_t)o->verify_rows, "verify_only", o->verify_only, "profile", o->profile, "timeout",
-        o->timeout, "measure_roofs", o->measure_roofs, "graph", o->graph, "dump", o->dump ? o->dump : "",
-        "random_tokens_q", (double)o->random_tokens_q, "random_tokens_k", (double)o->random_tokens_k,
-        "random_tokens_v", (double)o->random_tokens_v, "plugins", strings(o->plugins), "benchmark_flags",
-        strings(o->benchmark_flags));
+        (json_int_t)o->verify_rows, "repeats", (json_int_t)o->repeats, "verify_only", o->verify_only,
+        "profile", o->profile, "timeout", o->timeout, "measure_roofs", o->measure_roofs, "graph", o->graph,
+        "dump", o->dump ? o->dump : "", "random_tokens_q", (double)o->random_tokens_q, "random_tokens_k",
+        (double)o->random_tokens_k, "random_tokens_v", (double)o->random_tokens_v, "plugins",
+        strings(o->plugins), "benchmark_flags", strings(o->benchmark_flags));
     char *text = root ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(root);
     return text;
@@ -78,7 +78,7 @@ static const char *const *list_of(const json_t *array, int *failed)
 int kvg_run_options_from_json(const char *line, struct kvg_run_options *o, struct kvg_error *error)
 {
     json_error_t where;
-    json_int_t min_samples, max_samples, verify_rows;
+    json_int_t min_samples, max_samples, verify_rows, repeats;
     double q, k, v;
     const char *dump = "";
     json_t *plugins, *flags;
@@ -87,11 +87,11 @@ int kvg_run_options_from_json(const char *line, struct kvg_run_options *o, struc
     if (!root)
         return kvg_fail(error, KVG_EXIT_TROUBLE, "run options: %s", where.text);
     int failed = json_unpack_ex(
-        root, &where, 0, "{s:F s:I s:I s:I s:i s:i s:F s:i s:i s:s s:F s:F s:F s:o s:o}", "min_time",
+        root, &where, 0, "{s:F s:I s:I s:I s:I s:i s:i s:F s:i s:i s:s s:F s:F s:F s:o s:o}", "min_time",
         &o->min_time, "min_samples", &min_samples, "max_samples", &max_samples, "verify_rows", &verify_rows,
-        "verify_only", &o->verify_only, "profile", &o->profile, "timeout", &o->timeout, "measure_roofs",
-        &o->measure_roofs, "graph", &o->graph, "dump", &dump, "random_tokens_q", &q, "random_tokens_k", &k,
-        "random_tokens_v", &v, "plugins", &plugins, "benchmark_flags", &flags);
+        "repeats", &repeats, "verify_only", &o->verify_only, "profile", &o->profile, "timeout", &o->timeout,
+        "measure_roofs", &o->measure_roofs, "graph", &o->graph, "dump", &dump, "random_tokens_q", &q,
+        "random_tokens_k", &k, "random_tokens_v", &v, "plugins", &plugins, "benchmark_flags", &flags);
     if (failed) {
         json_decref(root);
         return kvg_fail(error, KVG_EXIT_TROUBLE, "run options: %s", where.text);
@@ -99,6 +99,7 @@ int kvg_run_options_from_json(const char *line, struct kvg_run_options *o, struc
     o->min_samples = min_samples;
     o->max_samples = max_samples;
     o->verify_rows = verify_rows;
+    o->repeats = repeats;
     o->random_tokens_q = (float)q;
     o->random_tokens_k = (float)k;
     o->random_tokens_v = (float)v;

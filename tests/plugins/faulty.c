@@ -375,6 +375,14 @@ static int races(const struct kvg_attention_args *a)
     return KVG_OK;
 }
 
+/* Wrong in one bit at its 700th call. */
+static int races_rarely(const struct kvg_attention_args *a)
+{
+    right(a);
+    ((uint16_t *)a->out)[0] ^= (uint16_t)(++calls == 700);
+    return KVG_OK;
+}
+
 /* Leaves the last element alone. */
 static int forgets_one(const struct kvg_attention_args *a)
 {
@@ -437,6 +445,7 @@ KERNEL(overflows, overflows);
 KERNEL(crashes_far, crashes_far);
 KERNEL(needs_lse, needs_lse);
 KERNEL(races, races);
+KERNEL(races_rarely, races_rarely);
 static const struct kvg_kernel kernel_wavers_openly = {KVG_KERNEL_ABI_VERSION,
                                                        sizeof(struct kvg_kernel),
                                                        "faulty/wavers_openly",
@@ -504,6 +513,7 @@ static const struct kvg_kernel *const kernels[] = {&kernel_none,
                                                    &kernel_crashes_far,
                                                    &kernel_needs_lse,
                                                    &kernel_races,
+                                                   &kernel_races_rarely,
                                                    &kernel_wavers_openly,
                                                    &kernel_takes_nothing,
                                                    &kernel_needs_plan,

@@ -321,6 +321,36 @@ static void report_when_asked(void **state)
     unsetenv("BENCHMARK_REPETITIONS");
 }
 
+/* Calls before the repeats: the first run and the second. */
+static void a_rare_race_takes_more_repeats(void **state)
+{
+    struct kvg_run_options options;
+    struct kvg_row row;
+    (void)state;
+    quick_options(&options);
+    options.verify_only = 1;
+    struct kvg_worker *worker = start(&options);
+    run(worker, "races_rarely", "none", &row);
+    assert_int_equal(row.status, KVG_PASSED);
+    assert_in_range(row.n_repeats, 1, 300);
+    kvg_row_free(&row);
+    kvg_worker_stop(worker);
+    options.repeats = 697; /* calls 3 to 699 */
+    worker = start(&options);
+    run(worker, "races_rarely", "none", &row);
+    assert_int_equal(row.n_repeats, 697);
+    assert_null(strstr(row.reason, "the runs before it on the same inputs"));
+    kvg_row_free(&row);
+    kvg_worker_stop(worker);
+    options.repeats = 698;
+    worker = start(&options);
+    run(worker, "races_rarely", "none", &row);
+    assert_int_equal(row.status, KVG_INCORRECT);
+    assert_non_null(strstr(row.reason, "run 700 and the runs before it on the same inputs differ in out"));
+    kvg_row_free(&row);
+    kvg_worker_stop(worker);
+}
+
 static void a_signal_interrupts(void **state)
 {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
@@ -356,6 +386,7 @@ static void options_travel(void **state)
     assert_true(there.min_time == 0.2 && there.min_samples == 15 && there.max_samples == KVG_MAX_SAMPLES);
     there.min_time = 0.1;
     there.verify_rows = INT64_C(1) << 40;
+    there.repeats = INT64_C(5000000000);
     there.profile = 1;
     there.random_tokens_v = 0.1f;
     there.plugins = some_plugins;
@@ -365,6 +396,7 @@ static void options_travel(void **state)
     assert_null(strchr(line, '\n'));
     assert_int_equal(kvg_run_options_from_json(line, &back, &error), 0);
     assert_true(back.min_time == 0.1 && back.verify_rows == there.verify_rows && back.profile == 1);
+    assert_true(back.repeats == INT64_C(5000000000));
     assert_true(back.min_samples == there.min_samples && back.timeout == there.timeout);
     assert_true(back.random_tokens_v == 0.1f && back.random_tokens_q == 200.0f);
     assert_string_equal(back.plugins[0], "a b.so");
@@ -394,6 +426,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(no_kernel_no_row_of_numbers),
         cmocka_unit_test(profile_runs_once),
         cmocka_unit_test(report_when_asked),
+        cmocka_unit_test(a_rare_race_takes_more_repeats),
         cmocka_unit_test(a_signal_interrupts),
     };
     return cmocka_run_group_tests(tests, build_plugin, remove_plugin);
