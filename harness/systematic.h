@@ -19,15 +19,15 @@
  * their chains.
  *
  * The standard: what two levels of accumulation with Hopper's FP8 unit in Q K^T and in P V, flushed into FP32
- * after 128 keys at most, do to the very same rows, computed bit by bit (attention_predict.h), less the same
- * attention without loss: `loss`, per element. Truncation hits all dims of a row alike where their values
- * have one sign or one trend, so it moves the gain by sum |loss r| / sum r^2 at most; forgiven is twice that,
- * since another right kernel takes its keys in another order, and twice the allowance of what a partial sum
- * of the row exceeds its result by: chains that cancel each other lose their shares of the larger sums. On V
- * >= 0 the standard loses 1e-3 to 2e-3; up to 8e-3 where one key outweighs 127 small ones of its chain, each
- * of which then loses half a unit of the large one; more than the output itself where values cancel within a
- * chain: such a group has no gain that means anything. A single chain of 1024 keys of one sign loses 16e-3,
- * one of 8192 keys 0.13.
+ * after 128 keys at most, do to the very same rows, computed bit by bit (attention_predict.h) with the tiles
+ * in the order of the kernel, less the same attention without loss: `loss`, per element. Truncation hits all
+ * dims of a row alike where their values have one sign or one trend, so it moves the gain by sum |loss r| /
+ * sum r^2 at most; forgiven is twice that, since another right kernel takes its keys in another order, and
+ * twice the allowance of what a partial sum of the row exceeds its result by: chains that cancel each other
+ * lose their shares of the larger sums. On V >= 0 the standard loses 1e-3 to 2e-3; up to 8e-3 where one key
+ * outweighs 127 small ones of its chain, each of which then loses half a unit of the large one; more than the
+ * output itself where values cancel within a chain: such a group has no gain that means anything. A single
+ * chain of 1024 keys of one sign loses 16e-3, one of 8192 keys 0.13.
  */
 #ifndef KVG_HARNESS_SYSTEMATIC_H
 #define KVG_HARNESS_SYSTEMATIC_H

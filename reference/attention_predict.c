@@ -235,7 +235,8 @@ static void run_set(const struct predict *e, const struct kvg_group *g, struct w
     w->tiles_in_part = 0;
     const int64_t low = g->last < g->first ? 1 : g->first / e->tile;
     const int64_t high = g->last < g->first ? 0 : g->last / e->tile;
-    for (int64_t tile = high; tile >= low; tile--) {
+    for (int64_t n = 0; n <= high - low; n++) {
+        const int64_t tile = e->how->tile_first_first ? low + n : high - n;
         load_tile(e, g, &e->a->k, tile * e->tile, w->k);
         load_tile(e, g, &e->a->v, tile * e->tile, w->v);
         scores(e, g, tile * e->tile, w);

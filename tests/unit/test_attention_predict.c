@@ -214,11 +214,15 @@ static void test_emulation(void **state)
         float *want_lse = malloc((size_t)p.n_rows * sizeof *want_lse);
         float *got_lse = malloc((size_t)p.n_rows * sizeof *got_lse);
         assert_true(want && got && want_lse && got_lse);
-        const struct kvg_ref_emulation emulation = {
-            .p_format = KVG_REF_E4M3, .p_offset_log2 = 8, .tile = dim <= 96 ? 128 : 96, .tile_last_first = 1};
-        assert_int_equal(kvg_ref_attention_emulate(&p.a, &emulation, p.rows, p.n_rows, want, want_lse), 0);
         for (int64_t flush = 0; flush < 4; flush++) {
-            const struct kvg_ref_prediction how = {.mma = model("blackwell"), .flush_tiles = flush};
+            const struct kvg_ref_prediction how = {
+                .mma = model("blackwell"), .flush_tiles = flush, .tile_first_first = flush == 2};
+            const struct kvg_ref_emulation emulation = {.p_format = KVG_REF_E4M3,
+                                                        .p_offset_log2 = 8,
+                                                        .tile = dim <= 96 ? 128 : 96,
+                                                        .tile_last_first = !how.tile_first_first};
+            assert_int_equal(kvg_ref_attention_emulate(&p.a, &emulation, p.rows, p.n_rows, want, want_lse),
+                             0);
             assert_int_equal(kvg_ref_attention_predict(&p.a, &how, p.rows, p.n_rows, got, got_lse), 0);
             int64_t far = 0;
             double scale = 0;
