@@ -158,8 +158,10 @@ static void regressor(struct kvg_shares *s, int64_t i, int64_t class, const doub
         memset(x, 0, (size_t)s->dim * sizeof *x);
 }
 
-/* Shares of row i: [2 * slots] by slot of even and of odd pages, [ENDS], [SPLITS]. Scratch c: [2 * dim]. */
-static void regressors_of_row(struct kvg_shares *s, int64_t i, const float *shares, double *c)
+/* Shares of row i: [2 * slots] by slot of even and of odd pages, [ENDS], [n_splits]: 0 where all is one
+ * split, whose share is the output itself. Scratch c: [2 * dim]. */
+static void regressors_of_row(struct kvg_shares *s, int64_t i, const float *shares, int64_t n_splits,
+                              double *c)
 {
     const int64_t slots = s->slots, dim = s->dim;
     double *weight = c + dim;
@@ -175,7 +177,7 @@ static void regressors_of_row(struct kvg_shares *s, int64_t i, const float *shar
     for (int64_t at = slots * dim; at < 2 * slots * dim; at++)
         c[at % dim] += (double)shares[at];
     regressor(s, i, slots + KVG_SHARE_ODD_PAGES, c, weight);
-    for (int64_t k = 0; k < ENDS + SPLITS; k++) {
+    for (int64_t k = 0; k < ENDS + n_splits; k++) {
         const float *from = k < ENDS ? ends + k * dim : splits + (k - ENDS) * dim;
         for (int64_t d = 0; d < dim; d++)
             c[d] = (double)from[d];
@@ -189,7 +191,7 @@ static int shares_of_sequence(struct kvg_shares *s, const struct kvg_kernel *ker
 {
     const struct kvg_expectation *e = s->e;
     const struct kvg_prepared *p = e->p;
-    const int64_t block = p->problem.block_size, classes = 2 * s->slots + ENDS + SPLITS;
+    const int64_t block = p->problem.block_size;
     const int64_t keys = p->seq_lens[e->sample.rows[s->row[from]].seq];
     struct kvg_arithmetic declared;
     struct kvg_ref_attention a;
@@ -198,9 +200,9 @@ static int shares_of_sequence(struct kvg_shares *s, const struct kvg_kernel *ker
     const struct kvg_ref_partition partitions[3] = {
         {.size = block / s->slots, .classes = 2 * s->slots},
         {.size = block, .classes = ENDS, .ends = 1},
-        {.size = declared.split_tokens > 0 ? declared.split_tokens : keys + 1,
-         .classes = SPLITS,
-         .from_first_visible = declared.split_from_window}};
+        {.size = declared.split_tokens, .classes = SPLITS, .from_first_visible = declared.split_from_window}};
+    const int split = declared.split_tokens > 0 && declared.split_tokens < keys;
+    const int64_t classes = 2 * s->slots + ENDS + (split ? SPLITS : 0);
     struct kvg_ref_row *rows = malloc((size_t)count * sizeof *rows);
     float *lse = malloc((size_t)count * sizeof *lse);
     float *shares = malloc((size_t)(count * classes * s->dim) * sizeof *shares);
@@ -211,9 +213,9 @@ static int shares_of_sequence(struct kvg_shares *s, const struct kvg_kernel *ker
         lse[i] = e->lse_exact[s->row[from + i]];
     }
     kvg_prepared_dequantised(p, &a);
-    failed = failed || kvg_ref_attention_shares(&a, partitions, 3, rows, count, lse, shares) != 0;
+    failed = failed || kvg_ref_attention_shares(&a, partitions, split ? 3 : 2, rows, count, lse, shares) != 0;
     for (int64_t i = 0; i < count && !failed; i++)
-        regressors_of_row(s, from + i, shares + i * classes * s->dim, c);
+        regressors_of_row(s, from + i, shares + i * classes * s->dim, split ? SPLITS : 0, c);
     free(rows);
     free(lse);
     free(shares);

@@ -380,11 +380,11 @@ static void emulate_split(const struct kvg_rows *rows, const struct kvg_group *g
     }
 }
 
-/* out[d] = factor * array[d], where there is an `out`. */
-static void put(double *out, const double *array, int64_t count, double factor)
+/* Row n of `out`, where there is one: factor * array, or zeros when there is no array. */
+static void put(double *out, int64_t n, const double *array, int64_t count, double factor)
 {
     for (int64_t d = 0; d < count && out; d++)
-        out[d] = factor * array[d];
+        out[n * count + d] = array ? factor * array[d] : 0;
 }
 
 /* What a split's drift counts in the row. */
@@ -405,13 +405,15 @@ static void merge_drift(const struct emulation *e, const struct kvg_rows *rows, 
                         int64_t pieces, int64_t stride, double sum, double v_factor)
 {
     const int64_t dim = rows->a->head_dim;
-    const struct drift_sums row = drift_of(records, rows->dim);
+    struct drift_sums row = {0};
     for (int64_t p = 0; p < pieces; p++) {
         double *record = records + p * stride;
         const struct drift_sums sums = drift_of(record, rows->dim);
         weigh_drift(&sums, dim, record[SUM] == 0 ? 0 : record[MAX] / (record[SUM] * sum));
-        if (p == 0)
+        if (p == 0) {
+            row = sums;
             continue;
+        }
         for (int64_t d = 0; d < dim; d++) {
             row.flips[d] += sums.flips[d];
             row.squares[d] += sums.squares[d];
@@ -420,14 +422,13 @@ static void merge_drift(const struct emulation *e, const struct kvg_rows *rows, 
         *row.flip_sum += *sums.flip_sum;
         *row.flip_same += *sums.flip_same;
     }
-    for (int64_t d = 0; d < dim; d++)
+    for (int64_t d = 0; d < dim && row.partial; d++)
         row.partial[d] = sqrt(row.partial[d]);
-    const struct kvg_ref_drift *to = e->drift;
-    put(to->flips ? to->flips + n * dim : NULL, row.flips, dim, v_factor);
-    put(to->sq_flips ? to->sq_flips + n * dim : NULL, row.squares, dim, v_factor * v_factor);
-    put(to->partial ? to->partial + n * dim : NULL, row.partial, dim, v_factor);
-    put(to->flip_sum ? to->flip_sum + n : NULL, row.flip_sum, 1, 1);
-    put(to->flip_same ? to->flip_same + n : NULL, row.flip_same, 1, 1);
+    put(e->drift->flips, n, row.flips, dim, v_factor);
+    put(e->drift->sq_flips, n, row.squares, dim, v_factor * v_factor);
+    put(e->drift->partial, n, row.partial, dim, v_factor);
+    put(e->drift->flip_sum, n, row.flip_sum, 1, 1);
+    put(e->drift->flip_same, n, row.flip_same, 1, 1);
 }
 
 /* Weights of the splits, in place of their maxima; 0 for one that the row sees nothing of. Their sum, and the

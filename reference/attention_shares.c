@@ -24,22 +24,29 @@ struct shares {
     float *out;
 };
 
+/* sum[d] += p v[d]. */
+KVG_REF_CLONES
+static void add_key(float p, const float *restrict v, int64_t dim, double *restrict sum)
+{
+    const double weight = (double)p;
+    for (int64_t d = 0; d < dim; d++)
+        sum[d] += weight * (double)v[d];
+}
+
 /* sum[d] += sum_t p[t] v[t][d] over a run of keys. */
 KVG_REF_CLONES
 static void add_run(const float *p, const float *v, int64_t count, int64_t dim, double *sum)
 {
-    for (int64_t d = 0; d < dim; d += 8) {
-        double4 low, high; /* records are aligned to doubles only */
-        memcpy(&low, sum + d, sizeof low);
-        memcpy(&high, sum + d + 4, sizeof high);
+    for (int64_t d = 0; d < dim; d += 16) {
+        double4 lane[4]; /* records are aligned to doubles only */
+        memcpy(lane, sum + d, sizeof lane);
         for (int64_t t = 0; t < count; t++) {
             const float *at = v + t * dim + d;
             const double weight = (double)p[t];
-            low += weight * __builtin_convertvector(*(const float4 *)at, double4);
-            high += weight * __builtin_convertvector(*(const float4 *)(at + 4), double4);
+            for (int i = 0; i < 4; i++)
+                lane[i] += weight * __builtin_convertvector(*(const float4 *)(at + 4 * i), double4);
         }
-        memcpy(sum + d, &low, sizeof low);
-        memcpy(sum + d + 4, &high, sizeof high);
+        memcpy(sum + d, lane, sizeof lane);
     }
 }
 
@@ -52,12 +59,15 @@ static int64_t origin_of(const struct kvg_ref_partition *part, const struct kvg_
 static void add_cycle(const struct kvg_ref_partition *part, const struct kvg_row_plan *row, int64_t from,
                       int64_t to, const float *p, const float *v, int64_t dim, double *sums)
 {
-    const int64_t origin = origin_of(part, row);
-    for (int64_t t = from, end; t <= to; t = end) {
-        const int64_t cell = (t - origin) / part->size;
-        end = origin + (cell + 1) * part->size;
+    const int64_t origin = origin_of(part, row), cell = (from - origin) / part->size;
+    int64_t class = cell % part->classes, end = origin + (cell + 1) * part->size;
+    for (int64_t t = from; t <= to; t = end, end += part->size) {
         end = end < to + 1 ? end : to + 1;
-        add_run(p + (t - from), v + (t - from) * dim, end - t, dim, sums + cell % part->classes * dim);
+        if (end - t == 1)
+            add_key(p[t - from], v + (t - from) * dim, dim, sums + class * dim);
+        else
+            add_run(p + (t - from), v + (t - from) * dim, end - t, dim, sums + class * dim);
+        class = class + 1 < part->classes ? class + 1 : 0;
     }
 }
 
