@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include "../kernel.h"
 
-/* Instruction sets a kernel is built for. Higher is faster, and higher ranks. */
+/* Instruction sets a kernel is built for, the newer ones higher; what they rank is in kernels.c. */
 enum kvg_isa {
     KVG_ISA_SCALAR = 0,
     KVG_ISA_AVX2,
