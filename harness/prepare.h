@@ -60,8 +60,7 @@ struct kvg_prepared {
     int64_t store_tokens;
     /* how the scales treated the source: shares (0 to 1) of all values whose magnitude over the scale is
      * beyond the largest code, and of the non-zero values that became zero; 0 for a bf16 cache, NaN in a
-     * frame
-     */
+     * frame. Of the case as it was prepared: a renewal does not count again. */
     double k_saturated, v_saturated, k_flushed, v_flushed;
     int frame; /* 1: made by kvg_prepare_frame */
     /* a part alone; else zeros */
