@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include "../reference/clones.h"
 #include "guard.h"
 
 struct guard {
@@ -129,8 +130,10 @@ void *kvg_guard_alloc(struct kvg_guard_list *list, const char *name, int64_t byt
     return g.payload;
 }
 
-/* One hash per piece, then a hash of those in order; eight lanes so that memory is the limit. */
+/* One hash per piece, then a hash of those in order; so many lanes that vectors of them hide each other's
+ * products, and memory is the limit. */
 #define HASH_PIECE (INT64_C(1) << 20)
+enum { LANES = 32, LANE_BYTES = 8 };
 
 static uint64_t mix(uint64_t h, uint64_t word)
 {
@@ -138,19 +141,22 @@ static uint64_t mix(uint64_t h, uint64_t word)
     return h ^ h >> 32;
 }
 
+KVG_REF_CLONES
 static uint64_t hash_piece(const unsigned char *data, int64_t bytes)
 {
-    uint64_t lane[8] = {1, 2, 3, 4, 5, 6, 7, 8}, word;
+    uint64_t lane[LANES], word;
     int64_t i = 0;
-    for (; i + 64 <= bytes; i += 64)
-        for (int j = 0; j < 8; j++) {
-            memcpy(&word, data + i + 8 * j, 8);
+    for (int j = 0; j < LANES; j++)
+        lane[j] = (uint64_t)j + 1;
+    for (; i + LANES * LANE_BYTES <= bytes; i += LANES * LANE_BYTES)
+        for (int j = 0; j < LANES; j++) {
+            memcpy(&word, data + i + LANE_BYTES * j, LANE_BYTES);
             lane[j] = mix(lane[j], word);
         }
     for (; i < bytes; i++)
-        lane[i % 8] = mix(lane[i % 8], data[i]);
+        lane[i % LANES] = mix(lane[i % LANES], data[i]);
     uint64_t h = (uint64_t)bytes;
-    for (int j = 0; j < 8; j++)
+    for (int j = 0; j < LANES; j++)
         h = mix(h, lane[j]);
     return h;
 }
