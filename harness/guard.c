@@ -103,6 +103,9 @@ static int append(struct kvg_guard_list *list, const struct guard *g)
     return 0;
 }
 
+/* Huge pages are asked for from here on; below, all pages are taken at once rather than one fault each. */
+#define LARGE_BYTES (INT64_C(4) << 20)
+
 void *kvg_guard_alloc(struct kvg_guard_list *list, const char *name, int64_t bytes, struct kvg_error *error)
 {
     struct guard g = {.name = name, .bytes = bytes};
@@ -111,7 +114,9 @@ void *kvg_guard_alloc(struct kvg_guard_list *list, const char *name, int64_t byt
         return NULL;
     }
     g.mapping_bytes = round_up((size_t)bytes + 2 * KVG_GUARD_BYTES, KVG_GUARD_ALIGNMENT);
-    g.mapping = mmap(NULL, g.mapping_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const int large = bytes >= LARGE_BYTES, at_once = large ? 0 : MAP_POPULATE;
+    g.mapping =
+        mmap(NULL, g.mapping_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | at_once, -1, 0);
     if (g.mapping == MAP_FAILED) {
         kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot allocate %lld bytes: %s", name, (long long)bytes,
                  strerror(errno));
@@ -123,7 +128,7 @@ void *kvg_guard_alloc(struct kvg_guard_list *list, const char *name, int64_t byt
         kvg_fail(error, KVG_EXIT_TROUBLE, "%s: out of memory for the list of buffers", name);
         return NULL;
     }
-    if (g.bytes >= 4 << 20)
+    if (large)
         madvise(g.mapping, g.mapping_bytes, MADV_HUGEPAGE); /* advice: a refusal changes nothing */
     fill_guard(list, g.mapping, 0, KVG_GUARD_BYTES);
     fill_guard(list, g.payload + bytes, KVG_GUARD_BYTES + (size_t)bytes, (size_t)tail_bytes(&g));
