@@ -114,7 +114,7 @@ PATHS_DEF := -DKVG_SOURCE_DIR='"$(CURDIR)"' -DKVG_DATA_DIR='"$(PREFIX)/share/kvg
              -DKVG_VERSION='"$(VERSION)"' -DKVG_GIT_SHA='"$(GIT_SHA)"' -DKVG_GIT_DIRTY=$(GIT_DIRTY)
 
 .PHONY: all cpu cuda run test test-gpu test-bundle deps-run deps-test asan mutants clean install uninstall help lint \
-        bundle gpu-bench gpu-check FORCE
+        bundle gpu-bench gpu-check nightly FORCE
 
 all: $(B)/kvgauge ## build build/kvgauge (with CUDA for this machine's GPU, where nvcc and a GPU are found)
 cpu: $(B)/kvgauge ## build without CUDA
@@ -213,6 +213,12 @@ $(foreach program,$(GPU_PROGRAMS),$(eval $(call gpu_program,$(program))))
 
 gpu-bench: $(B)/gpu/decode_bench ## compile the Hopper kernels and their check-and-time program (nvcc, no GPU needed)
 gpu-check: $(B)/gpu/tensor_core_check ## compile the check of a GPU's FP8 instructions against their models (nvcc)
+
+# Every night other cases: the seed is the day (days since 1970, times 100000), or SEED=; a case that fails prints its own.
+nightly: deps-test ## right kernels on random cases under the seed of the day: false alarms, tails (SEED=, CASES=10000)
+	@$(MAKE) --no-print-directory -j$$(nproc) CUDA_FOR=$(CUDA_FOR) $(B)/tests/test_false_alarms
+	@seed=$(or $(SEED),$$(( $$(date +%s) / 86400 * 100000 ))); echo "KVG_TEST_SEED=$$seed"; \
+	  KVG_TEST_SEED=$$seed KVG_TEST_CASES=$(or $(CASES),10000) $(B)/tests/test_false_alarms
 
 asan: deps-test ## the same tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B)/asan CUDA_FOR=none OPT='-O1' \

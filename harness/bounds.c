@@ -26,6 +26,9 @@
 /* The accumulator of the standard for the gain: Hopper's FP8 unit, whose P has 3 fraction bits. */
 #define STANDARD_BITS 14
 #define STANDARD_P_STEP 0x1p-3
+/* And of those that round to nearest: FP16 sums of so many keys. */
+#define STANDARD_NEAREST_BITS 11
+#define STANDARD_NEAREST_KEYS 16.0
 /* Keys may be added up in lanes, every 16th key to one sum; a lane can hold more than the running sum does
  * where neighbouring keys cancel. */
 #define LANES 16.0
@@ -84,10 +87,16 @@ static double operand_rel(enum kvg_dtype operand, enum kvg_dtype dtype, int scal
     return holds(operand, dtype) ? 0.0 : unit_roundoff(ref_format(operand));
 }
 
-/* One addition: RNE in FP32; a narrow accumulator truncates, so it errs by a whole step. */
-static double accumulator_unit(int bits)
+/* One addition: half a step where it rounds to nearest, a whole one where it cuts off. */
+static double accumulator_unit(int bits, enum kvg_rounding rounding)
 {
-    return bits >= 24 ? KVG_U_F32 : ldexp(1.0, 1 - bits);
+    return bits >= 24 ? KVG_U_F32 : ldexp(1.0, rounding == KVG_ROUND_NEAREST ? -bits : 1 - bits);
+}
+
+/* All roundings of a chain the same way: (1 + unit)^roundings - 1. */
+static double compounded(double roundings, double unit)
+{
+    return expm1(roundings * log1p(unit));
 }
 
 /* Smallest normal of an operand format, below which a matrix unit's exponents do not go. */
@@ -106,6 +115,8 @@ static void floors_of(const struct kvg_arithmetic *d, int qk_narrow, int pv_narr
                       struct kvg_ref_floors *floors)
 {
     memset(floors, 0, sizeof *floors);
+    if (d->accumulator_rounding == KVG_ROUND_NEAREST)
+        return; /* nothing is aligned */
     floors->k_scaled = d->k_scaled_before_qk;
     floors->v_scaled = d->v_scaled_before_pv;
     if (qk_narrow)
@@ -116,26 +127,30 @@ static void floors_of(const struct kvg_arithmetic *d, int qk_narrow, int pv_narr
     }
 }
 
-/* Accumulation and scaling of one logit. */
+/* Accumulation and scaling of one logit. Below the smallest normal the steps of a sum that is rounded to
+ * nearest are those of the smallest normal: `qk_floor`. */
 static void logit_errors(struct kvg_bound *b, const struct kvg_problem *problem,
                          const struct kvg_arithmetic *d, double q_rel, double k_rel)
 {
     const double chain = (double)(d->qk_chain > 0 ? d->qk_chain : problem->head_dim);
-    const double units = chain * GROUP_ADDENDS + 2.0, add = accumulator_unit(d->qk_accumulator_bits);
+    const double grouped = chain * GROUP_ADDENDS + 2.0;
+    const double add = accumulator_unit(d->qk_accumulator_bits, d->accumulator_rounding);
     /* Products of two operands of at most 11 bits are exact in FP32; wider ones round once, scaled K once
      * more where the emulation does not round it to an operand format. */
     const double product = d->qk_operand == KVG_F32 ? 2.0 * KVG_U_F32 : 0.0;
     const double scaling = product + SCALE_ROUNDINGS * KVG_U_F32;
-    const double worst = units * add + scaling;
     b->qk_narrow = d->qk_accumulator_bits < 24;
-    b->logit_bias = b->qk_narrow ? 0.5 * worst : 0.0;
+    const int nearest = b->qk_narrow && d->accumulator_rounding == KVG_ROUND_NEAREST;
+    const double worst = (nearest ? compounded(chain, add) : grouped * add) + scaling;
+    b->logit_bias = b->qk_narrow && !nearest ? 0.5 * worst : 0.0;
     b->logit_stray = worst - b->logit_bias;
-    b->logit_common = sqrt(units) * add + scaling;
+    b->logit_common = sqrt(nearest ? chain : grouped) * add + scaling;
     /* FP32: the worst case is small enough to stand for the noise. */
     b->logit_noise = b->qk_narrow ? b->logit_bias + b->logit_common : worst;
-    b->logit_fp32 = units * KVG_U_F32 + scaling;
-    b->logit_standard =
-        sqrt(((double)problem->head_dim * GROUP_ADDENDS + 2.0) / 12.0) * accumulator_unit(STANDARD_BITS);
+    b->qk_floor = nearest ? chain * add * d->qk_smallest_normal : 0.0;
+    b->logit_fp32 = grouped * KVG_U_F32 + scaling;
+    b->logit_standard = sqrt(((double)problem->head_dim * GROUP_ADDENDS + 2.0) / 12.0) *
+                        accumulator_unit(STANDARD_BITS, KVG_ROUND_TRUNCATE);
     b->logit_rel = (1.0 + q_rel) * (1.0 + k_rel) - 1.0 + worst * (1.0 + q_rel + k_rel);
 }
 
@@ -161,6 +176,15 @@ static int check_declaration(const struct kvg_arithmetic *d, const char *kernel,
     } else if (d->p_offset_log2 < -64 || d->p_offset_log2 > 64) {
         field = "p_offset_log2 (-64 to 64)";
         value = d->p_offset_log2;
+    } else if (d->accumulator_rounding != KVG_ROUND_TRUNCATE &&
+               d->accumulator_rounding != KVG_ROUND_NEAREST) {
+        field = "accumulator_rounding (0 = truncate, 1 = nearest)";
+        value = d->accumulator_rounding;
+    } else if (!(d->qk_smallest_normal >= 0.0 && d->qk_smallest_normal < 1.0) ||
+               !(d->pv_smallest_normal >= 0.0 && d->pv_smallest_normal < 1.0)) {
+        field = "qk_smallest_normal or pv_smallest_normal (0 or more, below 1)";
+        value = d->qk_smallest_normal >= 0.0 && d->qk_smallest_normal < 1.0 ? d->pv_smallest_normal
+                                                                            : d->qk_smallest_normal;
     }
     if (!field)
         return 0;
@@ -192,8 +216,10 @@ int kvg_bound_init(struct kvg_bound *b, const struct kvg_problem *problem, const
     b->split = d->split_tokens;
     b->v_rel = operand_rel(d->pv_operand, problem->kv_dtype, d->v_scaled_before_pv, v_exact);
     b->v_noise = d->pv_operand == KVG_F32 ? 2.0 * KVG_U_F32 : 0.0;
-    b->pv_unit = accumulator_unit(d->pv_accumulator_bits);
+    b->nearest = d->accumulator_rounding == KVG_ROUND_NEAREST;
+    b->pv_unit = accumulator_unit(d->pv_accumulator_bits, d->accumulator_rounding);
     b->pv_narrow = d->pv_accumulator_bits < 24;
+    b->pv_floor = b->pv_narrow && b->nearest ? b->pv_unit * d->pv_smallest_normal : 0.0;
     b->pv_flush = d->pv_flush_interval;
     floors_of(d, b->qk_narrow, b->pv_narrow, &b->floors);
     const struct kvg_ref_format_info *out = kvg_ref_format_info(ref_format(problem->out_dtype));
@@ -213,7 +239,9 @@ void kvg_bound_model(const struct kvg_bound *b, struct kvg_ref_bound_model *mode
 
 void kvg_bound_drift(const struct kvg_bound *b, struct kvg_ref_drift_model *model)
 {
-    model->logit_rel = b->logit_noise;
+    /* Rounded to nearest, the running max strays like any logit and takes all keys of the tile along: its
+     * stray and that of the key together are within the key's worst case. */
+    model->logit_rel = b->nearest && b->qk_narrow ? b->logit_stray : b->logit_noise;
     model->max_rel = SCALE_ROUNDINGS * KVG_U_F32;
     model->logit_abs = b->exp_rel + b->cap_abs + SCALE_ROUNDINGS * KVG_U_F32;
     model->floors = b->floors;
@@ -235,11 +263,11 @@ void kvg_bound_emulation(const struct kvg_arithmetic *d, struct kvg_ref_emulatio
     how->split_from_window = d->split_from_window;
 }
 
-void kvg_bound_tail(int64_t count, struct kvg_bound_tail *out)
+void kvg_bound_tail(double alpha, int64_t count, struct kvg_bound_tail *out)
 {
-    const double alpha = KVG_FALSE_ALARMS_PER_CASE / KVG_RANDOM_CHECKS / (double)(count > 0 ? count : 1);
-    out->lambda = gsl_cdf_ugaussian_Qinv(alpha / 2.0);
-    out->log_odds = log(2.0 / alpha);
+    const double each = alpha / (double)(count > 0 ? count : 1);
+    out->lambda = gsl_cdf_ugaussian_Qinv(each / 2.0);
+    out->log_odds = log(2.0 / each);
 }
 
 void kvg_bound_row(const struct kvg_bound *b, struct kvg_bound_row *row)
@@ -257,12 +285,21 @@ void kvg_bound_row(const struct kvg_bound *b, struct kvg_bound_row *row)
     row->a_rescale = b->exp_rel + 2.0 * KVG_U_F32 * largest;
     /* A merge weighs a split by e^(lse_split - lse): an exponential and two roundings of an lse. */
     const double merge = merges * (b->exp_rel + 2.0 * LSE_ROUNDINGS * KVG_U_F32 * largest);
-    row->a_common = b->exp_rel + SCALE_ROUNDINGS * KVG_U_F32 * largest + b->cap_abs + merge;
-    row->a_worst = b->exp_rel + SCALE_ROUNDINGS * KVG_U_F32 * deepest + b->cap_abs + merge +
+    const double floor = b->qk_floor * row->q_size;
+    row->a_common = b->exp_rel + SCALE_ROUNDINGS * KVG_U_F32 * largest + b->cap_abs + merge + floor;
+    row->a_worst = b->exp_rel + SCALE_ROUNDINGS * KVG_U_F32 * deepest + b->cap_abs + merge + floor +
                    row->rescales * (b->exp_rel + 2.0 * KVG_U_F32 * deepest);
 
     row->narrow_keys = b->pv_flush > 0 && (double)b->pv_flush < split ? (double)b->pv_flush : split;
-    row->narrow_worst = b->pv_narrow ? (row->narrow_keys * GROUP_ADDENDS + 2.0) * b->pv_unit : 0.0;
+    const double units = row->narrow_keys * GROUP_ADDENDS + 2.0;
+    row->narrow_worst = row->narrow_cut = 0.0;
+    if (b->pv_narrow && b->nearest) {
+        row->narrow_worst = compounded(row->narrow_keys, b->pv_unit);
+    } else if (b->pv_narrow) {
+        row->narrow_worst = units * b->pv_unit;
+        row->narrow_cut = (0.5 * units + sqrt(units)) * b->pv_unit;
+    }
+    row->narrow_floor = b->pv_floor * row->v_size;
     const double additions = split + row->rescales + splits + 2.0;
     row->acc_l = additions * KVG_U_F32;
     row->acc_pv = row->narrow_worst + additions * KVG_U_F32;
@@ -282,7 +319,7 @@ static double rounding_of_p(const struct kvg_bound *b, double terms, double grow
 double kvg_bound_worst(const struct kvg_bound *b, const struct kvg_bound_row *row,
                        const struct kvg_bound_element *e)
 {
-    const double o = fabs(e->exact);
+    const double o = fabs(e->exact), n = (double)(row->visible > 0 ? row->visible : 1);
     const double up = exp(fmin(row->a_worst, LARGEST_EXPONENT)), more = up - 1.0;
     const double grow = row->grow * up + more; /* sum p (e^(delta + a) - 1) */
     const double shrink = row->shrink / up;
@@ -300,8 +337,8 @@ double kvg_bound_worst(const struct kvg_bound *b, const struct kvg_bound_row *ro
         return INFINITY;
     /* Subnormal operands are aligned as if they were larger, whichever way the weights err. */
     const double aligned = fmax(e->abs_aligned - e->abs_pv, 0.0) / shrink;
-    const double pv =
-        (b->v_rel + b->v_noise + row->acc_pv) * (weights + p_rounding) + row->narrow_worst * aligned;
+    const double pv = (b->v_rel + b->v_noise + row->acc_pv) * (weights + p_rounding) +
+                      row->narrow_worst * aligned + n * row->narrow_floor / shrink;
     double error = (logits / shrink + p_rounding + o * row_sum + pv) / (1.0 - row_sum);
     error += (row->acc_l + DIVISION_ROUNDINGS * KVG_U_F32) * (o + error);
     return error + b->out_rel * (o + error) + b->out_floor + REFERENCE_WORST * e->abs_pv;
@@ -332,31 +369,81 @@ static double logit_variance(double share, const struct kvg_bound_row *row, cons
     return steep * steep * e->sq_logit;
 }
 
-/* The same for the standard of narrow accumulators: sum p^2 (s^2 + step s) (v - o)^2 with s a share of delta,
- * which varies little from key to key: its mean stands for one of the two factors. */
+/* The same for the standard of narrow accumulators, with s its share of delta: sum p^2 s^2 (v - o)^2, and
+ * where P is rounded to a few bits what crosses a boundary, sum p^2 (step s) v^2, s by its mean since it
+ * varies little from key to key. The row sum goes along only where it adds rounded P; then it is v - o again.
+ * Equal keys stray together, but no further than all keys together do. */
 static double standard_variance(const struct kvg_bound *b, const struct kvg_bound_row *row,
                                 const struct kvg_bound_element *e)
 {
-    const double share = b->logit_standard / b->logit_rel;
-    if ((!b->qk_narrow && !b->pv_narrow) || !(row->delta_mean > 0.0))
+    const double share = b->logit_standard / b->logit_rel, mean = row->delta_mean;
+    const double repeats = b->nearest ? fmax(row->repeats, 1.0) : 1.0;
+    if ((!b->qk_narrow && !b->pv_narrow) || !(mean > 0.0))
         return 0.0;
-    return (share * share + STANDARD_P_STEP * share / row->delta_mean) * e->sq_logit;
+    const double together = fmax(e->sq_logit, e->logit_shift * e->logit_shift);
+    const double logits = fmin(repeats * e->sq_logit, together);
+    const double weights =
+        b->rounded_row_sum ? logits / (mean * mean) : fmin(repeats * e->sq_pv, e->abs_pv * e->abs_pv);
+    return share * share * logits + fmin(STANDARD_P_STEP, 2.0 * b->p_rel) * share * mean * weights;
 }
 
 /* Weights that cross a rounding boundary; `moved` of the row sum goes along. Keys with equal logits cross it
- * together: their part of the sum enters as it is, twice, since only the latest few logits are compared. */
-static double moved_weights(const struct kvg_bound_row *row, const struct kvg_bound_element *e,
-                            double quantile, double moved)
+ * together: their part of the sum enters as it is, twice, since only the latest few logits are compared.
+ * Where logits stray by more than a step of P the flips are the stray itself, which has its own term; what
+ * rounding adds to that is no more than two roundings of P. */
+static double moved_weights(const struct kvg_bound *b, const struct kvg_bound_row *row,
+                            const struct kvg_bound_element *e, double quantile, double moved)
 {
     const double o = fmax(fabs(e->emulated), fabs(e->exact));
     const double same = row->flip_sum > 0.0 ? fmin(2.0 * row->flip_same / row->flip_sum, 1.0) : 0.0;
-    const double steps = fmin(e->flips, quantile * sqrt(e->sq_flips) + same * e->flips);
-    return (steps + moved * o) / fmax(1.0 - moved, DBL_MIN);
+    const double below_normal = fmax(e->p_rounding - b->p_rel * e->abs_pv, 0.0);
+    const double twice = 2.0 * (quantile * b->p_rel * sqrt(e->sq_pv) + below_normal + same * e->p_rounding);
+    const double flips = fmin(e->flips, quantile * sqrt(e->sq_flips) + same * e->flips);
+    return (fmin(flips, twice) + moved * o) / fmax(1.0 - moved, DBL_MIN);
+}
+
+/* Narrow accumulators that round to nearest. Roundings are independent from one sum to the next, unless the
+ * sums are of the same numbers: (sum over equal keys)^2 <= repeats * sum of squares. No more than the worst
+ * case, whatever the signs.
+ *
+ * The output: chains are independent, (chain sum of p|v|)^2 <= keys * chain sum of p^2 v^2, and each of the
+ * `keys` additions of a chain rounds at most the chain's sum. */
+static double nearest_sums(const struct kvg_bound_row *row, const struct kvg_bound_element *e, double keys,
+                           double unit, double quantile)
+{
+    const double linear = compounded(keys, unit) * e->abs_pv / quantile;
+    const double squares = keys * unit * (keys * unit) * e->sq_pv;
+    return fmin(fmax(row->repeats, 1.0) * squares, linear * linear);
+}
+
+/* The same below the smallest normal, and the logits. */
+static double nearest_variance(const struct kvg_bound *b, const struct kvg_bound_row *row,
+                               const struct kvg_bound_element *e, double logits, double quantile)
+{
+    const double repeats = fmax(row->repeats, 1.0), linear = e->logit_shift / quantile;
+    const double n = (double)(row->visible > 0 ? row->visible : 1);
+    const double floor = n * row->narrow_floor * row->narrow_floor;
+    double variance = b->qk_narrow ? fmin(repeats * logits, linear * linear) : logits;
+    if (b->pv_narrow)
+        variance += nearest_sums(row, e, row->narrow_keys, b->pv_unit, quantile) + repeats * floor;
+    return variance;
+}
+
+/* What the standard for sums that round to nearest is granted in the gain: no bias, but every dim has its own
+ * roundings. No more than the kernel declares. */
+static double nearest_standard(const struct kvg_bound *b, const struct kvg_bound_row *row,
+                               const struct kvg_bound_element *e, double quantile)
+{
+    if (!b->nearest || !b->pv_narrow)
+        return 0.0;
+    const double unit = accumulator_unit(STANDARD_NEAREST_BITS, KVG_ROUND_NEAREST);
+    return fmin(nearest_sums(row, e, STANDARD_NEAREST_KEYS, unit, quantile),
+                nearest_sums(row, e, row->narrow_keys, b->pv_unit, quantile));
 }
 
 double kvg_bound_probable(const struct kvg_bound *b, const struct kvg_bound_row *row,
                           const struct kvg_bound_element *e, const struct kvg_bound_tail *tail,
-                          struct kvg_bound_noise *noise)
+                          const struct kvg_bound_tail *group, struct kvg_bound_noise *noise)
 {
     const double o = fmax(fabs(e->emulated), fabs(e->exact));
     /* Largest sum that one addition or rescaling rounds: as the emulation saw it from tile to tile, twice
@@ -372,30 +459,36 @@ double kvg_bound_probable(const struct kvg_bound *b, const struct kvg_bound_row 
     const double own = row->sum_noise * row->sum_noise * sum * sum + b->v_noise * b->v_noise * e->sq_pv;
     /* With rounded P in the row sum, its flips move that too, and everything is over what is left of it. */
     const double moved = b->rounded_row_sum ? fmin(row->flip_sum, 1.0) : 0.0;
-    const double flips = moved_weights(row, e, tail->lambda, moved);
+    const double flips = moved_weights(b, row, e, tail->lambda, moved);
     /* Alike for all keys. */
     const double alike = row->a_common + b->v_noise + DIVISION_ROUNDINGS * KVG_U_F32;
     const double linear = (alike + tail->lambda * row->sum_noise) * o;
+    const double group_linear = (alike + group->lambda * row->sum_noise) * o;
     /* The references' own sums, in blocks: (block sum of p|v|)^2 <= keys * block sum of p^2 v^2. */
     const double block = fmin(e->abs_pv, sqrt(REFERENCE_BLOCK * e->sq_pv));
     const double floor = b->out_floor + 2.0 * REFERENCE_REL * (e->partial + block);
     /* P that only a narrow accumulator of the logits moves is no excuse for a gain either. */
-    noise->shared =
-        tail->lambda * sqrt(fp32_logits + standard + shared) + (b->qk_narrow ? 0.0 : flips) + linear;
-    noise->own = tail->lambda * sqrt(own) + floor;
+    noise->shared = group->lambda * sqrt(fp32_logits + standard + shared) + group_linear;
+    if (!b->qk_narrow)
+        noise->shared += moved_weights(b, row, e, group->lambda, moved);
+    const double granted = nearest_standard(b, row, e, group->lambda);
+    noise->own = group->lambda * sqrt(own + granted) + floor;
+    noise->standard = sqrt(standard + granted);
     const double random_logits =
         b->qk_narrow ? fp32_logits : logit_variance(b->logit_common / b->logit_rel, row, e);
-    noise->usual = sqrt(fmin(fp32_logits, random_logits) + standard + shared + own) +
+    noise->usual = sqrt(fmin(fp32_logits, random_logits) + standard + shared + own + granted) +
                    (alike + row->sum_noise) * o + floor;
     if (!b->qk_narrow)
-        noise->usual += moved_weights(row, e, 1.0, moved);
+        noise->usual += moved_weights(b, row, e, 1.0, moved);
 
-    /* A narrow accumulator: chains are independent, (chain sum of p|v|)^2 <= keys * chain sum of p^2 v^2; and
-     * its truncation is towards zero, which is a gain. */
+    /* A narrow accumulator that cuts off: half a unit on average and what strays about it; chains are
+     * independent, (chain sum of p|v|)^2 <= keys * chain sum of p^2 v^2; and where all cuts have one sign
+     * they are a gain. */
     const double chain = fmin(sqrt(row->narrow_keys * e->sq_aligned), e->abs_aligned);
-    const double narrow = row->narrow_worst * row->narrow_worst * chain * chain;
-    const double error =
-        tail->lambda * sqrt(logits + shared + own + narrow) + flips + linear + floor + row->narrow_worst * o;
+    const double cut = row->narrow_cut * row->narrow_cut * chain * chain;
+    const double accumulators = b->nearest ? nearest_variance(b, row, e, logits, tail->lambda) : logits + cut;
+    const double gain = b->nearest ? 0.0 : row->narrow_worst * o;
+    const double error = tail->lambda * sqrt(accumulators + shared + own) + flips + linear + floor + gain;
     return error + b->out_rel * (o + error);
 }
 

@@ -44,6 +44,19 @@
  * logits, p' |v|' in the output. And the cut is towards zero: half a unit on average that does not cancel
  * from one term to the next, nor from key to key where all have their sign. It enters linearly
  * (`logit_bias`); only the other half unit, which strays either way, grows with the square root of the chain.
+ * So with the chains of the output: half a unit per term and the stray (`narrow_cut`), from chain to chain by
+ * squares, and once more the worst of it as a gain for where all chains lose alike.
+ *
+ * Rounded to nearest (FP16 sums of a vector unit): an addition, or a fused product and addition, errs by half
+ * a step of its result, so a chain of n is off by at most (1 + u)^n - 1 of the sum of its terms' magnitudes,
+ * u = 2^-bits, in either direction: no bias, and nothing is aligned, so there are no floors of operands. With
+ * random roundings it is sqrt(n) u. Roundings of sums of the same numbers are the same, though: where a key
+ * occurs r times, r errors of its logit are one, and so are those of the chains that it fills; Cauchy gives
+ * (sum over r equal terms)^2 <= r sum of squares, and never more than the worst case. What FP32 takes over
+ * after a flush is exact in FP32. Below the smallest normal of the accumulator's format half a step is no
+ * longer relative: u times the smallest normal, declared in units of the operands since a kernel scales them
+ * to where FP16 has its range. n such additions of a logit are a constant of the row (`qk_floor`, part of a),
+ * those of the output add up linearly, or by squares (`pv_floor`).
  *
  * The gain test uses the probable bound without output rounding and as if both accumulators were FP32: what a
  * kernel declares of them is no excuse for a gain. It needs the noise in two parts: `shared`, which comes
@@ -72,6 +85,7 @@
  * cases a night. Split evenly over the random checks: element, lse, gain, offset, shares. */
 #define KVG_FALSE_ALARMS_PER_CASE 3e-6
 #define KVG_RANDOM_CHECKS 5
+#define KVG_CHECK_ALPHA (KVG_FALSE_ALARMS_PER_CASE / KVG_RANDOM_CHECKS)
 
 /* Constants of one sequence, from the declared arithmetic. */
 struct kvg_bound {
@@ -83,6 +97,7 @@ struct kvg_bound {
     double logit_bias;     /* half a unit for every term that a narrow accumulator cuts; 0 for FP32 */
     double logit_stray;    /* about that, at most: the rest of the worst case */
     double logit_common;   /* the same as one logit shows it with random roundings: sqrt(chain) for chain */
+    double qk_floor; /* nearest: what sums below the smallest normal may lose more, over q_size of the row */
     struct kvg_ref_floors floors; /* of a narrow accumulator's operands; 0 for FP32 */
     /* softmax */
     double exp_rel;      /* one exponential, as declared */
@@ -92,21 +107,24 @@ struct kvg_bound {
     int rounded_row_sum; /* row sum adds the rounded P */
     int64_t tile, split; /* keys between two running maxima, keys of a split; 0 = all visible keys */
     /* output */
-    double v_rel;   /* rounding of V to its operand format; 0 where exact */
-    double v_noise; /* the share of it that the emulation does not repeat */
-    double pv_unit; /* error of one addition in the PV accumulator: 2^-24, or one step of a narrow one */
+    double v_rel;    /* rounding of V to its operand format; 0 where exact */
+    double v_noise;  /* the share of it that the emulation does not repeat */
+    double pv_unit;  /* error of one addition in the PV accumulator: 2^-24, or one step of a narrow one */
+    double pv_floor; /* nearest: one addition below the smallest normal, over v_size of the row */
     int qk_narrow, pv_narrow; /* accumulator narrower than FP32 */
+    int nearest;              /* and rounds to nearest */
     int64_t pv_flush;         /* keys between two flushes of a narrow accumulator; 0 = never */
     double out_rel;           /* rounding of the output */
     double out_floor;         /* smallest normal of the output format: below it a kernel may flush to zero */
 };
 
-/* How rare is rare: a share of the false-alarm rate over `count` numbers that are checked alike. */
+/* How rare is rare: a share of a false-alarm rate over `count` numbers that are checked alike. */
 struct kvg_bound_tail {
     double lambda;   /* two-sided Gaussian quantile of alpha / count */
     double log_odds; /* ln(2 count / alpha), for Bennett's inequality */
 };
-void kvg_bound_tail(int64_t count, struct kvg_bound_tail *out);
+/* alpha: what a right kernel fails with, all `count` together; KVG_CHECK_ALPHA but in tests of the tails. */
+void kvg_bound_tail(double alpha, int64_t count, struct kvg_bound_tail *out);
 
 /* q_scale and k_scale exact powers of two make scaling before rounding exact: k_exact, v_exact say so.
  * Returns 0, or -1 when the declaration makes no sense (the error names field and value). */
@@ -126,6 +144,10 @@ struct kvg_bound_row {
     int64_t visible; /* keys */
     double lse;      /* exact */
     double shrink, grow, eta_sum, delta_mean, flip_sum, flip_same;
+    /* of the inputs; read for narrow accumulators that round to nearest */
+    double q_size;  /* |softmax_scale q_scale| max |q|, times k_scale unless K is scaled before */
+    double v_size;  /* v_scale; 1 where V is scaled before */
+    double repeats; /* keys of the sequence that are equal to each other, at most; below 1 counts as 1 */
     /* derived by kvg_bound_row */
     double a_worst;   /* row-constant logit error, every rescaling counted */
     double a_common;  /* the same for one exponential: what the probable bound adds linearly */
@@ -135,6 +157,8 @@ struct kvg_bound_row {
     double acc_pv, acc_l;             /* worst-case relative error of the two sums */
     double sum_noise;                 /* FP32 sums with random roundings, of sum p|v| */
     double narrow_worst, narrow_keys; /* narrow accumulator: error of one chain over its sum p|v|, its keys */
+    double narrow_cut;                /* cut off: half a unit for every term, and the stray about that */
+    double narrow_floor;              /* nearest: one addition below the smallest normal, of the output */
 };
 void kvg_bound_row(const struct kvg_bound *b, struct kvg_bound_row *row);
 
@@ -149,13 +173,15 @@ struct kvg_bound_element {
  * deviation with random roundings in the logits' sums too, where the bound takes their worst case. */
 struct kvg_bound_noise {
     double shared, own, usual;
+    double standard; /* standard deviation of what the standard is granted; 0 where FP32 is declared */
 };
 double kvg_bound_worst(const struct kvg_bound *b, const struct kvg_bound_row *row,
                        const struct kvg_bound_element *e);
 
+/* tail: of the elements; group: of the groups that the gain test makes of them, for the noise. */
 double kvg_bound_probable(const struct kvg_bound *b, const struct kvg_bound_row *row,
                           const struct kvg_bound_element *e, const struct kvg_bound_tail *tail,
-                          struct kvg_bound_noise *noise);
+                          const struct kvg_bound_tail *group, struct kvg_bound_noise *noise);
 
 /* Error of the log-sum-exp: worst against the exact one, probable against the emulated one. */
 double kvg_bound_lse_worst(const struct kvg_bound *b, const struct kvg_bound_row *row);

@@ -11,6 +11,13 @@
 
 struct kvg_shares;
 
+/* What limits are held to. In earnest {KVG_CHECK_ALPHA, 0, KVG_GAIN_ALLOWANCE}. */
+struct kvg_expectation_hold {
+    double alpha;     /* chance that a right kernel fails a random check */
+    int each;         /* 1: each number of a check by itself; 0: all of a case together */
+    double allowance; /* of gain and offset, beside their tails */
+};
+
 struct kvg_expectation {
     const struct kvg_prepared *p;
     struct kvg_sample sample;
@@ -25,8 +32,19 @@ struct kvg_expectation {
     float *loss; /* [rows, head_dim] that the gain forgives, see systematic.h; or zeros */
     double *lse_worst, *lse_probable; /* [rows] */
     struct kvg_shares *shares;        /* verify_shares.h; may be NULL */
+    struct kvg_expectation_hold hold; /* what the limits are for */
     struct kvg_bound_tail element_tail, lse_tail, group_tail;
+    int keep;                           /* 1: parts stay, for kvg_expectation_hold */
+    struct kvg_expectation_part *parts; /* what the limits of each sequence are made of, or NULL */
+    int64_t part_count;
 };
+
+/* kvg_expect that can be held to other false-alarm rates: it keeps some ten numbers per element more. */
+int kvg_expect_kept(const struct kvg_prepared *p, const struct kvg_kernel *kernel, int64_t rows_limit,
+                    struct kvg_expectation **out, struct kvg_error *error);
+/* All limits anew: what the tails promise can be counted at rates that show. e from kvg_expect_kept. 0, or -1
+ * when out of memory. */
+int kvg_expectation_hold(struct kvg_expectation *e, const struct kvg_expectation_hold *to);
 
 /* One named check of a comparison: how many failed, and the worst of them. */
 struct kvg_check {

@@ -7,8 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-/* A gain whose limit lets half the output pass says nothing. */
-#define LARGEST_MEANINGFUL_LIMIT 0.5
+/* Zeros are off by a gain of 1: a limit below that tells them from the output, one above it tells nothing. */
+#define LARGEST_MEANINGFUL_LIMIT 1.0
 
 /* 2^-7 of the power of two below. */
 double kvg_systematic_step(double x)
@@ -36,7 +36,7 @@ void kvg_systematic_row(struct kvg_systematic *s, int64_t head_dim, const uint16
                         const float *emulated, const struct kvg_bound_noise *noise, const float *loss,
                         const struct kvg_bound_tail *tail)
 {
-    double noise_gain = 0.0, noise_offset = 0.0;
+    double noise_gain = 0.0, noise_offset = 0.0, standard = 0.0;
     for (int64_t d = 0; d < head_dim; d++) {
         const uint16_t code = kvg_ref_bf16_encode(emulated[d]);
         const double y = (double)kvg_ref_bf16_decode(got[d]), r = (double)kvg_ref_bf16_decode(code);
@@ -53,6 +53,7 @@ void kvg_systematic_row(struct kvg_systematic *s, int64_t head_dim, const uint16
         s->loss_offset += lost;
         noise_gain += noise[d].shared * size;
         noise_offset += noise[d].shared;
+        standard += noise[d].standard * size;
         s->noise_gain += noise[d].own * size * (noise[d].own * size);
         s->noise_offset += noise[d].own * noise[d].own;
         /* The noise is a bound at the quantile lambda; the boundary has to lie within the noise's usual size
@@ -67,6 +68,7 @@ void kvg_systematic_row(struct kvg_systematic *s, int64_t head_dim, const uint16
     }
     s->noise_gain += noise_gain * noise_gain;
     s->noise_offset += noise_offset * noise_offset;
+    s->standard += standard * standard;
 }
 
 /* Tail of the sum of steps; terms of one significand move together. */
@@ -82,23 +84,25 @@ static double steps_limit(const double *step, const double *likely, double log_o
 }
 
 void kvg_systematic_result(const struct kvg_systematic *s, const struct kvg_bound_tail *tail,
-                           struct kvg_systematic_result *out)
+                           double allowance, struct kvg_systematic_result *out)
 {
     out->gain = out->offset = NAN;
+    out->undefined = 0.0;
     out->gain_limit = out->offset_limit = INFINITY;
     if (!(s->count > 0.0))
         return;
     out->offset = s->error / s->count;
     out->offset_limit =
         (sqrt(s->noise_offset) + steps_limit(s->step_offset, s->likely_offset, tail->log_odds) +
-         KVG_GAIN_ALLOWANCE * s->size + s->loss_offset) /
+         allowance * s->size + s->loss_offset) /
         s->count;
     if (!(s->r_squared > 0.0))
         return;
     out->gain_limit =
         (sqrt(s->noise_gain) + steps_limit(s->step_gain, s->likely_gain, tail->log_odds) + s->loss_gain) /
             s->r_squared +
-        KVG_GAIN_ALLOWANCE;
+        allowance;
+    out->undefined = (tail->lambda * sqrt(s->standard) + s->loss_gain) / s->r_squared;
     if (out->gain_limit < LARGEST_MEANINGFUL_LIMIT)
         out->gain = 1.0 + s->error_times_r / s->r_squared;
 }

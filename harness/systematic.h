@@ -28,6 +28,14 @@
  * outweighs 127 small ones of its chain, each of which then loses half a unit of the large one; more than the
  * output itself where values cancel within a chain: such a group has no gain that means anything. A single
  * chain of 1024 keys of one sign loses 16e-3, one of 8192 keys 0.13.
+ *
+ * A defined answer. Zeros are off by a gain of 1, so a limit below 1 tells them from the output, and every
+ * (sequence, head) of a right case is to have one, or an element whose probable bound zeros break. There is
+ * an exception: where values cancel until less is left than the standard itself may be off by (its stray in
+ * the logits, the P that this moves, its loss; all of it computed from the inputs and the standard, nothing
+ * from what the kernel declares), no kernel of that kind could do better, and zeros are as good an answer as
+ * any. Such an output is called undefined: the standard is not sure of its first bit, half the output, at the
+ * rate of the test. Where FP32 is declared there is no standard, and every output is defined.
  */
 #ifndef KVG_HARNESS_SYSTEMATIC_H
 #define KVG_HARNESS_SYSTEMATIC_H
@@ -38,6 +46,8 @@
 /* Half a unit roundoff of bf16, less than the output's own rounding. */
 #define KVG_GAIN_ALLOWANCE 0x1p-9
 #define KVG_SIGNIFICAND_CELLS 1024 /* of the hash table */
+/* An output is defined where the standard is sure of its first bit. */
+#define KVG_DEFINED 0.5
 
 /* Distance of neighbouring bf16 values at x, which is one. */
 double kvg_systematic_step(double x);
@@ -50,6 +60,7 @@ struct kvg_systematic {
     double error_times_r, r_squared, error, size; /* sums; size: of |r| */
     double noise_gain,
         noise_offset; /* sums over rows of (sum shared |r|)^2, (sum shared)^2; and of own |r|, own, squared */
+    double standard;  /* sum over rows of (sum standard |r|)^2 */
     double loss_gain, loss_offset; /* sum loss |r|, sum loss: what is forgiven */
     double step_gain[KVG_SIGNIFICAND_CELLS],
         step_offset[KVG_SIGNIFICAND_CELLS]; /* sum of steps: step * |r|, step */
@@ -66,10 +77,12 @@ void kvg_systematic_row(struct kvg_systematic *s, int64_t head_dim, const uint16
 
 struct kvg_systematic_result {
     double gain, gain_limit;     /* gain NaN when there is too little output for a gain to mean something:
-                                    the limit would accept half the output or none of it */
+                                    the limit would accept zeros */
     double offset, offset_limit; /* in units of the output */
+    double undefined; /* share of the output that the standard itself may be off by; see KVG_DEFINED */
 };
+/* allowance: KVG_GAIN_ALLOWANCE, but in tests of the tails alone. */
 void kvg_systematic_result(const struct kvg_systematic *s, const struct kvg_bound_tail *tail,
-                           struct kvg_systematic_result *out);
+                           double allowance, struct kvg_systematic_result *out);
 
 #endif

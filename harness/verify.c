@@ -11,11 +11,33 @@
 #include "../reference/attention_predict.h"
 #include "expectation.h"
 #include "systematic.h"
+#include "verify_nearest.h"
 #include "verify_shares.h"
 
 /* Default work: sum over rows of visible keys * head_dim. About a second on two cores for both references and
  * the unquantised output. */
 #define COST_LIMIT 3e8
+
+/* The references' sums for the rows of one sequence. */
+struct terms {
+    double *block;
+    struct kvg_ref_terms t;
+    struct kvg_ref_drift drift;
+};
+
+/* What the limits of sample rows [from, from + count), all of one sequence, are made of. */
+struct kvg_expectation_part {
+    int64_t from, count;
+    struct kvg_bound bound;
+    struct terms terms;
+    struct kvg_nearest nearest;
+};
+
+static void part_free(struct kvg_expectation_part *part)
+{
+    free(part->terms.block);
+    kvg_nearest_free(&part->nearest);
+}
 
 void kvg_expectation_free(struct kvg_expectation *e)
 {
@@ -34,17 +56,13 @@ void kvg_expectation_free(struct kvg_expectation *e)
     free(e->lse_worst);
     free(e->lse_probable);
     free(e->order);
+    for (int64_t i = 0; i < e->part_count; i++)
+        part_free(&e->parts[i]);
+    free(e->parts);
     kvg_shares_free(e->shares);
     kvg_sample_free(&e->sample);
     free(e);
 }
-
-/* The references' sums for the rows of one sequence. */
-struct terms {
-    double *block;
-    struct kvg_ref_terms t;
-    struct kvg_ref_drift drift;
-};
 
 static int terms_alloc(struct terms *terms, int64_t rows, int64_t head_dim)
 {
@@ -87,11 +105,13 @@ static int declared_for(const struct kvg_prepared *p, const struct kvg_kernel *k
                           all_powers_of_two(p->v_scale, scales), kernel->name, error);
 }
 
-/* Allowed errors of sample rows [from, from + count), all of one sequence. */
-static void bound_rows(struct kvg_expectation *e, const struct kvg_bound *bound, const struct terms *terms,
-                       int64_t from, int64_t count)
+/* Allowed errors of its rows. */
+static void bound_rows(struct kvg_expectation *e, const struct kvg_expectation_part *part)
 {
-    const int64_t d = e->p->problem.head_dim;
+    const int64_t d = e->p->problem.head_dim, from = part->from, count = part->count;
+    const struct kvg_bound *bound = &part->bound;
+    const struct terms *terms = &part->terms;
+    const struct kvg_nearest *nearest = &part->nearest;
 #pragma omp parallel for schedule(static) num_threads(e->p->problem.threads)
     for (int64_t i = 0; i < count; i++) {
         const struct kvg_ref_row *at = &e->sample.rows[from + i];
@@ -102,7 +122,10 @@ static void bound_rows(struct kvg_expectation *e, const struct kvg_bound *bound,
                                     .flip_sum = terms->drift.flip_sum[i],
                                     .flip_same = terms->drift.flip_same[i],
                                     .eta_sum = terms->t.eta_sum[i],
-                                    .delta_mean = terms->t.delta_mean[i]};
+                                    .delta_mean = terms->t.delta_mean[i],
+                                    .q_size = nearest->q_size ? nearest->q_size[i] : 0.0,
+                                    .v_size = nearest->q_size ? nearest->v_size[i] : 0.0,
+                                    .repeats = nearest->q_size ? nearest->repeats[i] : 1.0};
         kvg_bound_row(bound, &row);
         e->lse_worst[from + i] = kvg_bound_lse_worst(bound, &row);
         e->lse_probable[from + i] = kvg_bound_lse_probable(bound, &row, &e->lse_tail);
@@ -121,7 +144,8 @@ static void bound_rows(struct kvg_expectation *e, const struct kvg_bound *bound,
                                                       .sq_flips = terms->drift.sq_flips[in],
                                                       .partial = terms->drift.partial[in]};
             e->worst[to] = kvg_bound_worst(bound, &row, &element);
-            e->probable[to] = kvg_bound_probable(bound, &row, &element, &e->element_tail, &e->noise[to]);
+            e->probable[to] =
+                kvg_bound_probable(bound, &row, &element, &e->element_tail, &e->group_tail, &e->noise[to]);
         }
     }
 }
@@ -188,42 +212,68 @@ static int standard_loss(struct kvg_expectation *e, const struct kvg_ref_attenti
     return failed ? -1 : 0;
 }
 
-/* References and bounds, sequence by sequence: a kernel may declare another arithmetic for each length. */
+/* References and bounds of one sequence: a kernel may declare another arithmetic for each length. */
+static int expect_part(struct kvg_expectation *e, const struct kvg_kernel *kernel,
+                       const struct kvg_ref_attention *a, struct kvg_expectation_part *part,
+                       struct kvg_error *error)
+{
+    const int64_t d = e->p->problem.head_dim, from = part->from, count = part->count;
+    const struct kvg_ref_row *rows = &e->sample.rows[from];
+    struct terms *terms = &part->terms;
+    struct kvg_arithmetic declared;
+    struct kvg_ref_bound_model model;
+    struct kvg_ref_drift_model drift;
+    struct kvg_ref_emulation how;
+    if (declared_for(e->p, kernel, rows[0].seq, &declared, &part->bound, error) != 0)
+        return -1;
+    kvg_bound_model(&part->bound, &model);
+    kvg_bound_drift(&part->bound, &drift);
+    kvg_bound_emulation(&declared, &how);
+    if (terms_alloc(terms, count, d) != 0)
+        return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory for the bounds of %lld rows",
+                        (long long)count);
+    if (kvg_ref_attention_bound(a, &model, rows, count, e->exact + from * d, e->lse_exact + from,
+                                &terms->t) != 0 ||
+        kvg_ref_attention_drift(a, &how, &drift, rows, count, e->emulated + from * d, e->lse_emulated + from,
+                                &terms->drift) != 0 ||
+        standard_loss(e, a, &part->bound, &how, terms->drift.partial, from, count) != 0 ||
+        kvg_nearest_make(a, &declared, &part->bound, rows, count, &part->nearest) != 0)
+        return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory in the reference (%lld rows)",
+                        (long long)count);
+    bound_rows(e, part);
+    return 0;
+}
+
+/* Takes a part into the list, or frees it. */
+static int part_done(struct kvg_expectation *e, struct kvg_expectation_part *part)
+{
+    struct kvg_expectation_part *more =
+        e->keep ? realloc(e->parts, (size_t)(e->part_count + 1) * sizeof *more) : NULL;
+    if (more) {
+        e->parts = more;
+        e->parts[e->part_count++] = *part;
+        return 0;
+    }
+    part_free(part);
+    return e->keep ? -1 : 0;
+}
+
 static int expect_rows(struct kvg_expectation *e, const struct kvg_kernel *kernel, struct kvg_error *error)
 {
     const struct kvg_prepared *p = e->p;
-    const int64_t d = p->problem.head_dim;
     struct kvg_ref_attention a;
     kvg_prepared_dequantised(p, &a);
     for (int64_t from = 0, count; from < e->sample.count; from += count) {
         const struct kvg_ref_row *rows = &e->sample.rows[from];
         for (count = 1; from + count < e->sample.count && rows[count].seq == rows[0].seq; count++)
             ;
-        struct kvg_arithmetic declared;
-        struct kvg_bound bound;
-        struct kvg_ref_bound_model model;
-        struct kvg_ref_drift_model drift;
-        struct kvg_ref_emulation how;
-        struct terms terms;
-        if (declared_for(p, kernel, rows[0].seq, &declared, &bound, error) != 0)
+        struct kvg_expectation_part part = {.from = from, .count = count};
+        if (expect_part(e, kernel, &a, &part, error) != 0) {
+            part_free(&part);
             return -1;
-        kvg_bound_model(&bound, &model);
-        kvg_bound_drift(&bound, &drift);
-        kvg_bound_emulation(&declared, &how);
-        if (terms_alloc(&terms, count, d) != 0)
-            return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory for the bounds of %lld rows",
-                            (long long)count);
-        const int failed = kvg_ref_attention_bound(&a, &model, rows, count, e->exact + from * d,
-                                                   e->lse_exact + from, &terms.t) != 0 ||
-                           kvg_ref_attention_drift(&a, &how, &drift, rows, count, e->emulated + from * d,
-                                                   e->lse_emulated + from, &terms.drift) != 0 ||
-                           standard_loss(e, &a, &bound, &how, terms.drift.partial, from, count) != 0;
-        if (!failed)
-            bound_rows(e, &bound, &terms, from, count);
-        free(terms.block);
-        if (failed)
-            return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory in the reference (%lld rows)",
-                            (long long)count);
+        }
+        if (part_done(e, &part) != 0)
+            return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory for what the bounds are made of");
     }
     return 0;
 }
@@ -316,8 +366,24 @@ static int sample_rows(struct kvg_expectation *e, const struct kvg_kernel *kerne
     return 0;
 }
 
-int kvg_expect(const struct kvg_prepared *p, const struct kvg_kernel *kernel, int64_t rows_limit,
-               struct kvg_expectation **out, struct kvg_error *error)
+static void make_tails(struct kvg_expectation *e, const struct kvg_expectation_hold *to)
+{
+    e->hold = *to;
+    kvg_bound_tail(to->alpha, to->each ? 1 : e->sample.count * e->p->problem.head_dim, &e->element_tail);
+    kvg_bound_tail(to->alpha, to->each ? 1 : e->sample.count, &e->lse_tail);
+    kvg_bound_tail(to->alpha, to->each ? 1 : e->groups, &e->group_tail);
+}
+
+int kvg_expectation_hold(struct kvg_expectation *e, const struct kvg_expectation_hold *to)
+{
+    make_tails(e, to);
+    for (int64_t i = 0; i < e->part_count; i++)
+        bound_rows(e, &e->parts[i]);
+    return e->shares ? kvg_shares_hold(e->shares) : 0;
+}
+
+static int expect(const struct kvg_prepared *p, const struct kvg_kernel *kernel, int64_t rows_limit, int keep,
+                  struct kvg_expectation **out, struct kvg_error *error)
 {
     *out = NULL;
     if (!kernel->arithmetic)
@@ -327,13 +393,13 @@ int kvg_expect(const struct kvg_prepared *p, const struct kvg_kernel *kernel, in
     if (!e)
         return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory for the expectation");
     e->p = p;
+    e->keep = keep;
     if (sample_rows(e, kernel, rows_limit, error) != 0) {
         kvg_expectation_free(e);
         return -1;
     }
-    kvg_bound_tail(e->sample.count * p->problem.head_dim, &e->element_tail);
-    kvg_bound_tail(e->sample.count, &e->lse_tail);
-    kvg_bound_tail(e->groups, &e->group_tail);
+    const struct kvg_expectation_hold earnest = {KVG_CHECK_ALPHA, 0, KVG_GAIN_ALLOWANCE};
+    make_tails(e, &earnest);
     if (expect_rows(e, kernel, error) != 0) {
         kvg_expectation_free(e);
         return -1;
@@ -344,4 +410,16 @@ int kvg_expect(const struct kvg_prepared *p, const struct kvg_kernel *kernel, in
     }
     *out = e;
     return 0;
+}
+
+int kvg_expect(const struct kvg_prepared *p, const struct kvg_kernel *kernel, int64_t rows_limit,
+               struct kvg_expectation **out, struct kvg_error *error)
+{
+    return expect(p, kernel, rows_limit, 0, out, error);
+}
+
+int kvg_expect_kept(const struct kvg_prepared *p, const struct kvg_kernel *kernel, int64_t rows_limit,
+                    struct kvg_expectation **out, struct kvg_error *error)
+{
+    return expect(p, kernel, rows_limit, 1, out, error);
 }

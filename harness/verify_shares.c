@@ -307,11 +307,11 @@ static double steps_limit(const struct elements *all, const float *x, double log
     return fmin(kvg_bound_bennett(variance, largest, log_odds), sum);
 }
 
-static int make_limits(struct kvg_shares *s)
+int kvg_shares_hold(struct kvg_shares *s)
 {
     struct elements all = {0};
     struct kvg_bound_tail tail;
-    kvg_bound_tail(s->classes, &tail);
+    kvg_bound_tail(s->e->hold.alpha, s->e->hold.each ? 1 : s->classes, &tail);
     const int failed = elements_make(s, &all) != 0;
 #pragma omp parallel for schedule(dynamic) num_threads(s->e->p->problem.threads)
     for (int64_t k = 0; k < s->classes; k++) {
@@ -341,7 +341,7 @@ int kvg_shares_expect(const struct kvg_expectation *e, const struct kvg_kernel *
             ;
         failed = shares_of_sequence(s, kernel, from, count) != 0;
     }
-    if (failed || make_limits(s) != 0) {
+    if (failed || kvg_shares_hold(s) != 0) {
         kvg_shares_free(s);
         return -1;
     }

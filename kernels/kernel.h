@@ -55,6 +55,12 @@ enum kvg_dtype { KVG_F32 = 0, KVG_F16, KVG_BF16, KVG_E4M3, KVG_E5M2, KVG_E4M3FNU
  *              HND = [num_blocks, kv_heads, block_size, head_dim]. */
 enum kvg_layout { KVG_NHD = 0, KVG_HND = 1 };
 
+/* How an accumulator narrower than FP32 drops what it cannot hold. TRUNCATE: as a matrix unit does, which
+ * shifts the terms of a step to the largest exponent among them and cuts each off towards zero; the default,
+ * and the more generous of the two. NEAREST: every addition, or fused product and addition, is exact and then
+ * rounded once to the nearest value, as FP16 and bf16 arithmetic of a vector unit does. */
+enum kvg_rounding { KVG_ROUND_TRUNCATE = 0, KVG_ROUND_NEAREST };
+
 /* One scale for the whole tensor (stride 0), or one per KV head (stride 1). */
 enum kvg_scheme { KVG_PER_TENSOR = 0, KVG_PER_HEAD = 1 };
 
@@ -105,6 +111,9 @@ struct kvg_arithmetic {
     int qk_accumulator_bits;   /* significand bits kept by the QK accumulator, hidden bit included: FP32 = 24,
                                   Hopper FP8 wgmma = 14 */
     int64_t qk_chain;          /* additions in the longest accumulation chain of one logit; 0 = head_dim */
+    double qk_smallest_normal; /* NEAREST only: below this a sum keeps fewer bits (the smallest normal of its
+                                  format), over the largest |q| of the row times 1 of what K is multiplied
+                                  as (the code; code * scale with k_scaled_before_qk); 0 = range of FP32 */
     /* softmax */
     double exp2_rel_error;   /* largest relative error of the exponential, as the code calls it, argument
                                 reduction included; excludes the rounding of the logit itself */
@@ -118,6 +127,9 @@ struct kvg_arithmetic {
     int pv_accumulator_bits;   /* as qk_accumulator_bits */
     int64_t pv_flush_interval; /* tokens accumulated at pv_accumulator_bits before the sum is added to an
                                   FP32 register; 0 = never. Irrelevant when the accumulator is FP32 */
+    double pv_smallest_normal; /* as qk_smallest_normal, over the weight of the running max (1) times 1 of
+                                  what V is multiplied as */
+    enum kvg_rounding accumulator_rounding; /* of both accumulators, where they are narrower than FP32 */
     /* order */
     int64_t tile;         /* keys between two updates of the running max; tiles start at multiples of `tile`
                              counted from the split's first key */

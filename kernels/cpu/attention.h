@@ -116,7 +116,9 @@ struct kvg_attention_ops {
     enum kvg_dtype operand;  /* Q, K and V are rounded to this before their products (exact for codes) */
     int sum_bits;            /* significand bits of the sums of logits and values where not FP32; 0 = FP32 */
     int64_t pv_flush;        /* keys whose values are summed in sum_bits before FP32 takes over */
-    uint32_t dtypes;         /* bit (1 << dtype) set: reads such a cache on path dequant */
+    double (*qk_smallest_normal)(int64_t dim); /* with sum_bits: as struct kvg_arithmetic has them */
+    double (*pv_smallest_normal)(enum kvg_dtype dtype);
+    uint32_t dtypes; /* bit (1 << dtype) set: reads such a cache on path dequant */
 };
 
 /* The four entry points, shared by all instruction sets. */

@@ -130,19 +130,27 @@ static int64_t place_of(int64_t dim)
     return dim / BLOCK * BLOCK + dim % 2 * (BLOCK / 2) + dim % BLOCK / 2;
 }
 
-/* The exponent that lifts a row whose largest magnitude is `largest` to where half of all products of a logit
- * may be added in FP16, with decoded keys up to `top`. */
+/* The exponent that no element of a lifted row reaches, so that half of all products of a logit may be added
+ * in FP16, with decoded keys up to `top`. */
+static int lifted_below(int64_t dim, float top)
+{
+    int of_limit;
+
+    frexpf(65504.0f / (top * (float)padded(dim) / 2), &of_limit);
+    return of_limit - 1;
+}
+
+/* The exponent that lifts a row whose largest magnitude is `largest` to just below that. */
 static int lift_of(float largest, int64_t dim, float top)
 {
-    int of_row, of_limit;
+    int of_row, lift;
 
     if (!(largest > 0.0f)) {
         return 0;
     }
     frexpf(largest, &of_row);
-    frexpf(65504.0f / (top * (float)padded(dim) / 2), &of_limit);
-    of_limit -= 1 + of_row; /* largest * 2^lift < 2^of_limit <= limit */
-    return of_limit < -119 ? -119 : of_limit > 119 ? 119 : of_limit; /* a finite factor */
+    lift = lifted_below(dim, top) - of_row;              /* largest * 2^lift < 2^lifted_below <= limit */
+    return lift < -119 ? -119 : lift > 119 ? 119 : lift; /* a finite factor */
 }
 
 static void pack_q(const void *const *row, int64_t rows, int64_t dim, enum kvg_dtype dtype, void *packed)
@@ -553,6 +561,19 @@ static int64_t qk_chain(int64_t dim)
     return padded(dim) / CHUNK / 2 + 3; /* products of a lane, its two chains, two levels of the tree */
 }
 
+/* The smallest normal of FP16 in units of the operands: lifted Q has its largest at half of 2^lifted_below at
+ * least, P its factor, decoded values 2^-8. */
+#define SMALLEST_NORMAL 0x1p-14
+static double qk_smallest_normal(int64_t dim)
+{
+    return ldexp(SMALLEST_NORMAL / (double)LOWERED, 1 - lifted_below(dim, TOP));
+}
+
+static double pv_smallest_normal(enum kvg_dtype dtype)
+{
+    return SMALLEST_NORMAL / (double)(LOWERED * p_factor(dtype));
+}
+
 const struct kvg_attention_ops kvg_attention_avx512fp16 = {
     .isa = KVG_ISA_AVX512FP16,
     .adds_offset = 1,
@@ -578,4 +599,6 @@ const struct kvg_attention_ops kvg_attention_avx512fp16 = {
     .dtypes = 1u << KVG_E4M3 | 1u << KVG_E5M2,
     .sum_bits = 11,
     .pv_flush = FLUSH_KEYS,
+    .qk_smallest_normal = qk_smallest_normal,
+    .pv_smallest_normal = pv_smallest_normal,
 };

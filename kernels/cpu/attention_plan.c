@@ -88,6 +88,11 @@ void kvg_attention_arithmetic(const struct kvg_attention_ops *ops, const struct 
     out->pv_operand = ops->operand;
     out->pv_accumulator_bits = ops->sum_bits ? ops->sum_bits : 24;
     out->pv_flush_interval = ops->pv_flush;
+    if (ops->sum_bits) {
+        out->accumulator_rounding = KVG_ROUND_NEAREST;
+        out->qk_smallest_normal = ops->qk_smallest_normal(problem->head_dim);
+        out->pv_smallest_normal = ops->pv_smallest_normal(problem->kv_dtype);
+    }
     out->tile = KVG_TILE;
     out->split_tokens = split_tokens(problem);
     out->deterministic = 1;

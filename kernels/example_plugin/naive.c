@@ -26,7 +26,7 @@ static void arithmetic(const struct kvg_problem *p, int64_t seq_len, struct kvg_
                                    .exp2_rel_error = 0x1p-22,
                                    .p_format = KVG_F32,
                                    .pv_operand = KVG_F32,
-                                   .pv_accumulator_bits = 24,
+                                   .pv_accumulator_bits = 24, /* FP32: accumulator_rounding does not matter */
                                    .tile = seq_len > 0 ? seq_len : 1,
                                    .deterministic = 1,
                                    .same_bits_under = KVG_MOVE_PAGES | KVG_MOVE_HEADS | KVG_MOVE_SEQUENCES |

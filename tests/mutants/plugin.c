@@ -31,6 +31,7 @@ static void arithmetic(const struct mutant *m, const struct kvg_problem *p, stru
                                    .pv_operand = fp8 ? KVG_E4M3 : KVG_F32,
                                    .pv_accumulator_bits = two_level ? 14 : 24,
                                    .pv_flush_interval = two_level ? MUTANT_TILE : 0,
+                                   .accumulator_rounding = KVG_ROUND_TRUNCATE,
                                    .tile = MUTANT_TILE,
                                    .tile_last_first = fp8,
                                    .split_tokens = two_level ? MUTANT_LONG_SPLIT : MUTANT_SPLIT,

@@ -62,7 +62,8 @@ struct scalar_wrong_keys {
 struct scalar_kernel {
     struct kvg_arithmetic declared;
     enum fault fault;
-    int narrow;       /* Hopper's FP8 accumulation in both products, PV flushed to FP32 after each tile */
+    int narrow; /* Hopper's FP8 accumulation in both products, PV flushed to FP32 after each tile */
+    int half; /* bits: HALF_QK, HALF_PV; FP16 accumulators, see declare_half. FP8 caches, not scaled before */
     int lanes;        /* partial sums of a dot product, 1 = one serial chain */
     int sum_per_tile; /* 1: sums of a tile are formed apart and then added */
     double exp_error; /* relative error added to each exponential, random, within the declared one */
@@ -122,6 +123,84 @@ static inline float accumulate_13(float acc, const float *p, const float *v, int
     for (int64_t j = 0; j < count; j++)
         sum += (double)truncated((double)p[j] * (double)v[j * stride], largest);
     return truncated(sum, exponent_of(sum, NO_EXPONENT));
+}
+
+/* FP16 accumulation: products of operands that a power of two has moved to where sums do not overflow, fused
+ * with additions that round to the nearest of 11 bits, steps of 2^-24 at the least. */
+enum { HALF_QK = 1, HALF_PV = 2 };
+#define HALF_MOST 65504.0
+#define HALF_TOP 224.0        /* no code is above it when times 2^-8 */
+#define HALF_SMALLEST 0x1p-14 /* normal */
+
+static inline double rounded_half(double x)
+{
+    const double apart = x * (0x1p42 + 1.0), magic = 0x1.8p28;
+    return fabs(x) < HALF_SMALLEST ? (x + magic) - magic : apart - (apart - x);
+}
+
+/* No element of a row of Q reaches this once it is moved, and its largest at least half of it. */
+static inline double half_q_limit(int64_t head_dim)
+{
+    int exponent;
+    frexp(HALF_MOST / (HALF_TOP * (double)head_dim), &exponent);
+    return ldexp(0.5, exponent);
+}
+
+/* What P is times, beside its own offset: `flush` products of it and the largest value are below HALF_MOST.
+ */
+static inline double half_p_factor(int64_t flush)
+{
+    int exponent;
+    frexp(HALF_MOST / (HALF_TOP * (double)flush), &exponent);
+    return ldexp(0.5, exponent);
+}
+
+/* Declares FP16 accumulators of `which`, PV flushed after `flush` keys. */
+static inline void declare_half(struct scalar_kernel *k, int which, int64_t flush, int64_t head_dim)
+{
+    struct kvg_arithmetic *a = &k->declared;
+    k->half = which;
+    a->accumulator_rounding = KVG_ROUND_NEAREST;
+    a->k_scaled_before_qk = a->v_scaled_before_pv = 0;
+    if (which & HALF_QK) {
+        a->qk_accumulator_bits = 11;
+        a->qk_smallest_normal = HALF_SMALLEST * 0x1p8 / (0.5 * half_q_limit(head_dim));
+    }
+    if (which & HALF_PV) {
+        a->pv_accumulator_bits = 11;
+        a->pv_flush_interval = flush;
+        a->pv_smallest_normal = HALF_SMALLEST * 0x1p8 / half_p_factor(flush);
+    }
+}
+
+static inline float half_dot(const float *q, const float *codes, int64_t n, int lanes)
+{
+    double lane[16] = {0}, sum = 0.0, largest = 0.0;
+    int exponent = 0;
+    for (int64_t i = 0; i < n; i++)
+        largest = fmax(largest, fabs((double)q[i]));
+    frexp(largest, &exponent); /* largest < 2^exponent */
+    const double factor = largest > 0.0 ? ldexp(half_q_limit(n), -exponent) : 1.0;
+    for (int64_t i = 0; i < n; i++)
+        lane[i % lanes] = rounded_half(lane[i % lanes] + (double)q[i] * factor * ((double)codes[i] * 0x1p-8));
+    for (int i = 0; i < lanes; i++)
+        sum = rounded_half(sum + lane[i]);
+    return (float)(sum / factor * 0x1p8);
+}
+
+/* acc[head_dim] += the sums of `count` keys, in FP16 from flush to flush. */
+static inline void half_values(const struct kvg_arithmetic *a, const float *p, const float *codes,
+                               int64_t dim, int64_t count, float *acc)
+{
+    const double factor =
+        ldexp(half_p_factor(a->pv_flush_interval), a->p_format == KVG_E4M3 ? -a->p_offset_log2 : 0);
+    for (int64_t from = 0; from < count; from += a->pv_flush_interval)
+        for (int64_t i = 0; i < dim; i++) {
+            double sum = 0.0;
+            for (int64_t j = from; j < count && j < from + a->pv_flush_interval; j++)
+                sum = rounded_half(sum + (double)p[j] * factor * ((double)codes[j * dim + i] * 0x1p-8));
+            acc[i] += (float)(sum / factor * 0x1p8);
+        }
 }
 
 struct scalar_row {
@@ -214,6 +293,8 @@ static inline void scalar_tile(const struct scalar_row *r, int64_t from, int64_t
             for (int64_t i = 0; i < d; i += 32)
                 logit = accumulate_13(logit, r->q + i, r->keys + i, 1, 32);
         }
+        if (k->half & HALF_QK)
+            logit = half_dot(r->q, r->keys, d, k->lanes);
         logit *= r->factor;
         if (r->soft_cap > 0.0f && k->fault != FAULT_SOFT_CAP_MISSING)
             logit = r->soft_cap * tanhf(logit / r->soft_cap);
@@ -236,7 +317,7 @@ static inline void scalar_tile(const struct scalar_row *r, int64_t from, int64_t
         r->weights[t - from] = rounded * excess;
         *(k->sum_per_tile ? &tile_sum : &s->sum) +=
             (a->row_sum_of_rounded_p ? rounded : w) * (k->wrong.in_row_sum ? excess : 1.0f);
-        if (k->fault == FAULT_ACCUMULATOR_13 || k->narrow)
+        if (k->fault == FAULT_ACCUMULATOR_13 || k->narrow || (k->half & HALF_PV))
             continue;
         float *acc = k->sum_per_tile ? tile_acc : s->acc;
         for (int64_t i = 0; i < d; i++)
@@ -248,6 +329,8 @@ static inline void scalar_tile(const struct scalar_row *r, int64_t from, int64_t
             for (int64_t i = 0; i < d; i++)
                 chain[i] = accumulate_13(chain[i], r->weights + (t - from), r->vals + (t - from) * d + i, d,
                                          to - t + 1 < 32 ? to - t + 1 : 32);
+    if (k->half & HALF_PV)
+        half_values(a, r->weights, r->vals, d, to - from + 1, tile_acc);
     s->sum += tile_sum;
     for (int64_t i = 0; i < d; i++)
         s->acc[i] += tile_acc[i];

@@ -229,7 +229,7 @@ static void test_lse_of_cut_logits(void **state)
     a.qk_accumulator_bits = 14;
     const struct kvg_bound b = bound_of(&p, &a);
     struct kvg_bound_tail tail;
-    kvg_bound_tail(1000, &tail);
+    kvg_bound_tail(KVG_CHECK_ALPHA, 1000, &tail);
     for (int trial = 0; trial < 4000; trial++) {
         const double scale = rng_log_uniform(&r, 1e-4, 10.0);
         const int least = (int)rng_below(&r, 0x40);
@@ -256,6 +256,187 @@ static void test_lse_of_cut_logits(void **state)
     }
     assert_true(sum == -size);  /* never up */
     assert_true(closest > 3.0); /* FP32's allowance would not do */
+}
+
+/* ---------------------------------------------------------------- accumulators that round to nearest */
+
+/* FP16 in integers: numbers are multiples of 2^-48, as all products of FP16 numbers are. Ties to even, steps
+ * of 2^-24 at the least. */
+static __int128 fp16_of(__int128 x)
+{
+    const __int128 size = x < 0 ? -x : x;
+    int shift = 24;
+    while (size >> (shift + 11) != 0)
+        shift++;
+    const __int128 step = (__int128)1 << shift, low = size / step * step, rest = size - low;
+    const int up = 2 * rest > step || (2 * rest == step && (low / step) % 2 == 1);
+    return (x < 0 ? -1 : 1) * (low + (up ? step : 0));
+}
+
+/* A number of FP16 as a multiple of 2^-24: up to 11 bits, shifted. */
+static int64_t random_fp16(struct rng *r, int most)
+{
+    const int64_t x = rng_below(r, 2048) << rng_below(r, most - 10);
+    return rng_below(r, 2) ? -x : x;
+}
+
+struct fp16_sum {
+    double error, size; /* of the chain; sum of |x y| */
+};
+
+/* One chain of fused products and additions, in numbers (not multiples). */
+static struct fp16_sum fp16_chain(const int64_t *x, const int64_t *y, int n)
+{
+    __int128 sum = 0, exact = 0, size = 0;
+    for (int i = 0; i < n; i++) {
+        const __int128 product = (__int128)x[i] * y[i];
+        exact += product;
+        size += product < 0 ? -product : product;
+        sum = fp16_of(sum + product);
+    }
+    return (struct fp16_sum){fabs((double)(sum - exact)) * 0x1p-48, (double)size * 0x1p-48};
+}
+
+static struct kvg_arithmetic fp16_arithmetic(int64_t chain)
+{
+    struct kvg_arithmetic a = fp32_arithmetic();
+    a.qk_operand = a.pv_operand = a.p_format = KVG_F16;
+    a.qk_accumulator_bits = a.pv_accumulator_bits = 11;
+    a.accumulator_rounding = KVG_ROUND_NEAREST;
+    a.qk_chain = a.pv_flush_interval = chain;
+    a.qk_smallest_normal = a.pv_smallest_normal = 0x1p-14; /* operands as they are, the largest Q being 1 */
+    return a;
+}
+
+/* Sums of all sizes, subnormals included: |error| <= ((1 + u)^n - 1) sum |x y| + n u 2^-14, which logits and
+ * values share; and ten times their random part, sqrt(n) u, is never reached. */
+static void test_nearest_against_integers(void **state)
+{
+    (void)state;
+    struct rng r = {91};
+    const struct kvg_problem p = problem_of(KVG_BF16, KVG_E4M3);
+    int64_t x[64], y[64];
+    int needs_floor = 0;
+    double closest = 0.0;
+    for (int trial = 0; trial < 40000; trial++) {
+        const int n = 1 + (int)rng_below(&r, 64), most = trial % 2 ? 24 : 16;
+        struct kvg_arithmetic a = fp16_arithmetic(n);
+        const struct kvg_bound b = bound_of(&p, &a);
+        for (int i = 0; i < n; i++) { /* 2^-24 .. 1, or small ones only */
+            x[i] = random_fp16(&r, most);
+            y[i] = random_fp16(&r, trial % 4 == 3 ? 24 : 18);
+            if (trial % 3 == 0) {
+                x[i] = x[i] < 0 ? -x[i] : x[i];
+                y[i] = y[i] < 0 ? -y[i] : y[i];
+            }
+        }
+        const struct fp16_sum sum = fp16_chain(x, y, n);
+        struct kvg_bound_row row = {.visible = n, .lse = 0.0, .shrink = 1.0, .q_size = 1.0, .v_size = 1.0};
+        kvg_bound_row(&b, &row);
+        assert_true(sum.error <= b.logit_rel * sum.size + b.qk_floor * row.q_size);
+        assert_true(sum.error <= row.narrow_worst * sum.size + n * row.narrow_floor);
+        needs_floor += sum.error > row.narrow_worst * sum.size;
+        closest = fmax(closest, sum.error / (sqrt((double)n) * 0x1p-11 * sum.size + n * row.narrow_floor));
+        assert_true(closest < 10.0);
+    }
+    assert_true(needs_floor > 100); /* without the smallest normal subnormal sums would break it */
+    assert_true(closest > 0.5);
+}
+
+/* 1 + 2^-11 is a tie and stays 1: the worst case is reached. Cutting off would lose as much as twice that. */
+static void test_nearest_worst_case_is_reached(void **state)
+{
+    (void)state;
+    const struct kvg_problem p = problem_of(KVG_BF16, KVG_E4M3);
+    int64_t x[17], y[17];
+    struct kvg_arithmetic a = fp16_arithmetic(17);
+    const struct kvg_bound nearest = bound_of(&p, &a);
+    for (int i = 0; i < 17; i++) {
+        x[i] = 1 << 24;
+        y[i] = i == 0 ? 1 << 24 : 1 << 13;
+    }
+    const struct fp16_sum sum = fp16_chain(x, y, 17);
+    struct kvg_bound_row row = {.visible = 17, .lse = 0.0, .shrink = 1.0, .v_size = 1.0}, cut = row;
+    kvg_bound_row(&nearest, &row);
+    assert_true(sum.error == 16 * 0x1p-11);
+    assert_true(sum.error > 0.9 * row.narrow_worst * sum.size && sum.error <= row.narrow_worst * sum.size);
+    a.accumulator_rounding = KVG_ROUND_TRUNCATE;
+    const struct kvg_bound truncated = bound_of(&p, &a);
+    kvg_bound_row(&truncated, &cut);
+    assert_true(cut.narrow_worst > 2.0 * row.narrow_worst);
+    /* No bias, nothing aligned. */
+    assert_true(nearest.logit_bias == 0.0 && truncated.logit_bias > 0.0);
+    assert_true(nearest.floors.q == 0.0 && nearest.floors.v == 0.0 && truncated.floors.v == 0x1p-14);
+    assert_true(truncated.logit_rel > 2.0 * nearest.logit_rel);
+    assert_true(truncated.logit_noise > 4.0 * nearest.logit_noise);
+    /* FP32 accumulators round to nearest whatever is declared. */
+    a = fp32_arithmetic();
+    const struct kvg_bound plain = bound_of(&p, &a);
+    a.accumulator_rounding = KVG_ROUND_NEAREST;
+    a.qk_smallest_normal = a.pv_smallest_normal = 0x1p-14;
+    struct kvg_bound same = bound_of(&p, &a);
+    same.nearest = 0;
+    assert_memory_equal(&same, &plain, sizeof plain);
+}
+
+/* Outputs of 512 keys in chains of 16 by FP16 arithmetic: the probable bound holds, is less than half of that
+ * for cut sums, and equal keys widen it, by the root of their number and never beyond the worst case. */
+static void test_nearest_probable(void **state)
+{
+    (void)state;
+    enum { KEYS = 512, CHAIN = 16 };
+    struct rng r = {92};
+    const struct kvg_problem p = problem_of(KVG_BF16, KVG_E4M3);
+    struct kvg_arithmetic a = fp16_arithmetic(CHAIN);
+    a.p_format = KVG_F32;
+    const struct kvg_bound nearest = bound_of(&p, &a);
+    a.accumulator_rounding = KVG_ROUND_TRUNCATE;
+    const struct kvg_bound cut = bound_of(&p, &a);
+    struct kvg_bound_tail tail;
+    kvg_bound_tail(KVG_CHECK_ALPHA, 1000, &tail);
+    double closest = 0.0;
+    for (int trial = 0; trial < 1000; trial++) {
+        struct kvg_bound_element e = {0};
+        struct kvg_bound_noise noise;
+        double error = 0.0;
+        for (int from = 0; from < KEYS; from += CHAIN) {
+            int64_t x[CHAIN], y[CHAIN];
+            __int128 sum = 0, exact = 0;
+            for (int i = 0; i < CHAIN; i++) {
+                x[i] = 0x4000 + (rng_below(&r, 2048) << 3); /* p of about 2^-10 */
+                y[i] = random_fp16(&r, 24);
+                const double pv = (double)x[i] * (double)y[i] * 0x1p-48;
+                exact += (__int128)x[i] * y[i];
+                sum = fp16_of(sum + (__int128)x[i] * y[i]);
+                e.exact += pv;
+                e.abs_pv += fabs(pv);
+                e.sq_pv += pv * pv;
+            }
+            error += (double)(sum - exact) * 0x1p-48;
+        }
+        e.emulated = e.exact;
+        e.abs_aligned = e.abs_pv;
+        e.sq_aligned = e.sq_pv;
+        struct kvg_bound_row row = {.visible = KEYS,
+                                    .lse = 0.0,
+                                    .shrink = 1.0,
+                                    .v_size = 1.0,
+                                    .repeats = 1.0},
+                             row_cut = row, row_equal = row;
+        kvg_bound_row(&nearest, &row);
+        kvg_bound_row(&cut, &row_cut);
+        row_equal.repeats = KEYS;
+        kvg_bound_row(&nearest, &row_equal);
+        const double allowed = kvg_bound_probable(&nearest, &row, &e, &tail, &tail, &noise);
+        const double wide = kvg_bound_probable(&cut, &row_cut, &e, &tail, &tail, &noise);
+        const double equal = kvg_bound_probable(&nearest, &row_equal, &e, &tail, &tail, &noise);
+        assert_true(fabs(error) <= allowed);
+        assert_true(allowed < 0.5 * wide);
+        assert_true(equal > allowed && equal < kvg_bound_worst(&nearest, &row_equal, &e) * 1.01);
+        closest = fmax(closest, fabs(error) / allowed);
+    }
+    if (!(closest > 0.02))
+        fail_msg("%g", closest);
 }
 
 /* ---------------------------------------------------------------- the worst case */
@@ -607,7 +788,7 @@ static void test_tail(void **state)
     (void)state;
     struct kvg_bound_tail tail;
     for (int64_t count = 1; count < 10000000; count *= 13) {
-        kvg_bound_tail(count, &tail);
+        kvg_bound_tail(KVG_CHECK_ALPHA, count, &tail);
         const double alpha = KVG_FALSE_ALARMS_PER_CASE / KVG_RANDOM_CHECKS / (double)count;
         assert_true(fabs(erfc(tail.lambda / sqrt(2.0)) / alpha - 1.0) < 1e-6);
         assert_true(fabs(2.0 * exp(-tail.log_odds) / alpha - 1.0) < 1e-9);
@@ -627,7 +808,7 @@ static void test_gain_and_offset(void **state)
     float emulated[DIM];
     uint16_t got[DIM];
     struct kvg_bound_noise noise[DIM];
-    kvg_bound_tail(8, &tail);
+    kvg_bound_tail(KVG_CHECK_ALPHA, 8, &tail);
     static const double gains[] = {1.0, 0.99, 0.5, -1.0, 0.0};
     for (int i = 0; i < 5; i++) {
         struct kvg_systematic sums;
@@ -637,7 +818,7 @@ static void test_gain_and_offset(void **state)
         for (int row = 0; row < ROWS; row++) {
             for (int d = 0; d < DIM; d++) {
                 emulated[d] = (float)(3.0 * rng_normal(&r));
-                noise[d] = (struct kvg_bound_noise){1e-6 * fabs((double)emulated[d]), 1e-7, 0};
+                noise[d] = (struct kvg_bound_noise){1e-6 * fabs((double)emulated[d]), 1e-7, 0, 0};
                 got[d] = kvg_ref_bf16_encode((float)gains[i] * emulated[d]);
                 const double x = (double)kvg_ref_bf16_decode(kvg_ref_bf16_encode(emulated[d]));
                 const double y = (double)kvg_ref_bf16_decode(got[d]);
@@ -647,7 +828,7 @@ static void test_gain_and_offset(void **state)
             }
             kvg_systematic_row(&sums, DIM, got, emulated, noise, no_loss, &tail);
         }
-        kvg_systematic_result(&sums, &tail, &result);
+        kvg_systematic_result(&sums, &tail, KVG_GAIN_ALLOWANCE, &result);
         assert_true(fabs(result.gain - up / down) < 1e-9);
         assert_true(fabs(result.offset - mean) < 1e-9);
         assert_true(result.gain_limit > KVG_GAIN_ALLOWANCE && result.gain_limit < KVG_GAIN_ALLOWANCE + 1e-3);
@@ -671,20 +852,20 @@ static void test_gain_with_a_loss(void **state)
     uint16_t got[DIM];
     struct kvg_bound_noise noise[DIM];
     double lost = 0.0, squares = 0.0, all = 0.0;
-    kvg_bound_tail(8, &tail);
+    kvg_bound_tail(KVG_CHECK_ALPHA, 8, &tail);
     for (int d = 0; d < DIM; d++) {
         emulated[d] = kvg_ref_bf16_decode(kvg_ref_bf16_encode((float)(1.0 + rng_unit(&r))));
         loss[d] = 0.01f * (float)rng_unit(&r);
         got[d] = kvg_ref_bf16_encode(0.98f * emulated[d]);
-        noise[d] = (struct kvg_bound_noise){1e-9, 1e-9, 1e-9};
+        noise[d] = (struct kvg_bound_noise){1e-9, 1e-9, 1e-9, 0};
         lost += (double)loss[d] * (double)emulated[d];
         squares += (double)emulated[d] * (double)emulated[d];
         all += (double)loss[d];
     }
     kvg_systematic_row(&plain, DIM, got, emulated, noise, no_loss, &tail);
-    kvg_systematic_result(&plain, &tail, &a);
+    kvg_systematic_result(&plain, &tail, KVG_GAIN_ALLOWANCE, &a);
     kvg_systematic_row(&forgiven, DIM, got, emulated, noise, loss, &tail);
-    kvg_systematic_result(&forgiven, &tail, &b);
+    kvg_systematic_result(&forgiven, &tail, KVG_GAIN_ALLOWANCE, &b);
     assert_true(a.gain == b.gain && a.offset == b.offset);
     assert_true(b.gain_limit >= a.gain_limit + lost / squares);
     assert_true(b.offset_limit >= a.offset_limit + all / DIM);
@@ -705,22 +886,58 @@ static void test_gain_of_few_significands(void **state)
     float emulated[DIM];
     uint16_t got[DIM];
     struct kvg_bound_noise noise[DIM];
-    kvg_bound_tail(8, &tail);
+    kvg_bound_tail(KVG_CHECK_ALPHA, 8, &tail);
     for (int d = 0; d < DIM; d++) {
         emulated[d] = 1.0f + 0x1p-8f + (float)(d % 3); /* on a boundary of bf16, or 2 and 3 */
         got[d] = kvg_ref_bf16_encode(emulated[d] + 1e-6f);
-        noise[d] = (struct kvg_bound_noise){1e-6, 1e-6, 0};
+        noise[d] = (struct kvg_bound_noise){1e-6, 1e-6, 0, 0};
     }
     kvg_systematic_row(&few, DIM, got, emulated, noise, no_loss, &tail);
-    kvg_systematic_result(&few, &tail, &a);
+    kvg_systematic_result(&few, &tail, KVG_GAIN_ALLOWANCE, &a);
     assert_true(fabs(a.gain - 1.0) > 0.0 && fabs(a.gain - 1.0) <= a.gain_limit);
     for (int d = 0; d < DIM; d++)
         emulated[d] = 1.0f + (float)d / 128.0f + 0x1p-9f;
     for (int d = 0; d < DIM; d++)
         got[d] = kvg_ref_bf16_encode(emulated[d]);
     kvg_systematic_row(&many, DIM, got, emulated, noise, no_loss, &tail);
-    kvg_systematic_result(&many, &tail, &b);
+    kvg_systematic_result(&many, &tail, KVG_GAIN_ALLOWANCE, &b);
     assert_true(b.gain_limit - KVG_GAIN_ALLOWANCE < (a.gain_limit - KVG_GAIN_ALLOWANCE) / 5.0);
+}
+
+/* What the standard may be off by, over the output: lambda times its noise, a row's dims together, plus what
+ * it is forgiven; zeros break a gain limit below 1 and no other. */
+static void test_defined(void **state)
+{
+    (void)state;
+    enum { DIM = 64, ROWS = 3 };
+    struct kvg_bound_tail tail;
+    float emulated[DIM], loss[DIM];
+    const uint16_t zero[DIM] = {0};
+    struct kvg_bound_noise noise[DIM];
+    kvg_bound_tail(KVG_CHECK_ALPHA, 8, &tail);
+    for (double size = 1e-4; size < 1.0; size *= 1.7) {
+        struct kvg_systematic sums = {0};
+        struct kvg_systematic_result result;
+        double squares = 0.0, all = 0.0;
+        for (int d = 0; d < DIM; d++) {
+            emulated[d] = d % 2 ? 1.5f : -0.75f;
+            loss[d] = (float)(0.1 * size);
+            noise[d] = (struct kvg_bound_noise){size * tail.lambda, 0, size, size};
+        }
+        for (int row = 0; row < ROWS; row++)
+            kvg_systematic_row(&sums, DIM, zero, emulated, noise, loss, &tail);
+        kvg_systematic_result(&sums, &tail, KVG_GAIN_ALLOWANCE, &result);
+        for (int d = 0; d < DIM; d++) {
+            squares += ROWS * (double)emulated[d] * (double)emulated[d];
+            all += fabs((double)emulated[d]);
+        }
+        const double want = (tail.lambda * sqrt((double)ROWS) * all + 0.1 * ROWS * all) * size / squares;
+        assert_true(fabs(result.undefined / want - 1.0) < 1e-6);
+        assert_true(result.gain_limit > result.undefined);
+        assert_true(isnan(result.gain) == (result.gain_limit >= 1.0));
+        if (!isnan(result.gain))
+            assert_true(result.gain == 0.0 && fabs(result.gain - 1.0) > result.gain_limit);
+    }
 }
 
 static void test_gain_without_meaning(void **state)
@@ -731,18 +948,18 @@ static void test_gain_without_meaning(void **state)
     struct kvg_systematic_result result;
     const uint16_t zero[4] = {0}, nan[4] = {0x7fc0, 0x7fc0, 0x7fc0, 0x7fc0};
     const float nothing[4] = {0}, small[4] = {1e-3f, -1e-3f, 1e-3f, 1e-3f};
-    const struct kvg_bound_noise noise[4] = {{1, 1, 0}, {1, 1, 0}, {1, 1, 0}, {1, 1, 0}};
-    kvg_bound_tail(1, &tail);
+    const struct kvg_bound_noise noise[4] = {{1, 1, 0, 0}, {1, 1, 0, 0}, {1, 1, 0, 0}, {1, 1, 0, 0}};
+    kvg_bound_tail(KVG_CHECK_ALPHA, 1, &tail);
     kvg_systematic_row(&sums, 4, zero, nothing, noise, no_loss, &tail);
-    kvg_systematic_result(&sums, &tail, &result);
+    kvg_systematic_result(&sums, &tail, KVG_GAIN_ALLOWANCE, &result);
     assert_true(isnan(result.gain));
     memset(&sums, 0, sizeof sums);
     kvg_systematic_row(&sums, 4, zero, small, noise, no_loss, &tail); /* noise above the output */
-    kvg_systematic_result(&sums, &tail, &result);
+    kvg_systematic_result(&sums, &tail, KVG_GAIN_ALLOWANCE, &result);
     assert_true(isnan(result.gain));
     memset(&sums, 0, sizeof sums);
     kvg_systematic_row(&sums, 4, nan, small, noise, no_loss, &tail);
-    kvg_systematic_result(&sums, &tail, &result);
+    kvg_systematic_result(&sums, &tail, KVG_GAIN_ALLOWANCE, &result);
     assert_true(isnan(result.gain) && isnan(result.offset));
 }
 
@@ -755,6 +972,9 @@ int main(void)
         cmocka_unit_test(test_accumulators),
         cmocka_unit_test(test_subnormals_in_narrow_accumulators),
         cmocka_unit_test(test_lse_of_cut_logits),
+        cmocka_unit_test(test_nearest_against_integers),
+        cmocka_unit_test(test_nearest_worst_case_is_reached),
+        cmocka_unit_test(test_nearest_probable),
         cmocka_unit_test(test_worst_case_against_an_adversary),
         cmocka_unit_test(test_worst_case_of_large_logits),
         cmocka_unit_test(test_drift),
@@ -764,6 +984,7 @@ int main(void)
         cmocka_unit_test(test_gain_and_offset),
         cmocka_unit_test(test_gain_with_a_loss),
         cmocka_unit_test(test_gain_of_few_significands),
+        cmocka_unit_test(test_defined),
         cmocka_unit_test(test_gain_without_meaning),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
