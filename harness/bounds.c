@@ -26,8 +26,9 @@
 /* The accumulator of the standard for the gain: Hopper's FP8 unit, whose P has 3 fraction bits. */
 #define STANDARD_BITS 14
 #define STANDARD_P_STEP 0x1p-3
-/* And of those that round to nearest: FP16 sums of so many keys. */
+/* And of those that round to nearest: FP16, so many additions in a logit, sums of so many keys. */
 #define STANDARD_NEAREST_BITS 11
+#define STANDARD_NEAREST_CHAIN 32.0
 #define STANDARD_NEAREST_KEYS 16.0
 /* Keys may be added up in lanes, every 16th key to one sum; a lane can hold more than the running sum does
  * where neighbouring keys cancel. */
@@ -127,6 +128,21 @@ static void floors_of(const struct kvg_arithmetic *d, int qk_narrow, int pv_narr
     }
 }
 
+/* One logit of the standard, one standard deviation at most: cuts are even over a unit, roundings over a half
+ * to either side. None where the logits' sums are FP32 and others round to nearest. */
+static double standard_stray(const struct kvg_problem *problem, const struct kvg_arithmetic *d, double chain)
+{
+    const int nearest = d->accumulator_rounding == KVG_ROUND_NEAREST;
+    if (d->qk_accumulator_bits >= 24 && (nearest || d->pv_accumulator_bits >= 24))
+        return 0.0;
+    if (!nearest)
+        return sqrt(((double)problem->head_dim * GROUP_ADDENDS + 2.0) / 12.0) *
+               accumulator_unit(STANDARD_BITS, KVG_ROUND_TRUNCATE);
+    const double unit = fmin(accumulator_unit(STANDARD_NEAREST_BITS, KVG_ROUND_NEAREST),
+                             accumulator_unit(d->qk_accumulator_bits, KVG_ROUND_NEAREST));
+    return sqrt(fmin(chain, STANDARD_NEAREST_CHAIN) / 3.0) * unit;
+}
+
 /* Accumulation and scaling of one logit. Below the smallest normal the steps of a sum that is rounded to
  * nearest are those of the smallest normal: `qk_floor`. */
 static void logit_errors(struct kvg_bound *b, const struct kvg_problem *problem,
@@ -149,8 +165,7 @@ static void logit_errors(struct kvg_bound *b, const struct kvg_problem *problem,
     b->logit_noise = b->qk_narrow ? b->logit_bias + b->logit_common : worst;
     b->qk_floor = nearest ? chain * add * d->qk_smallest_normal : 0.0;
     b->logit_fp32 = grouped * KVG_U_F32 + scaling;
-    b->logit_standard = sqrt(((double)problem->head_dim * GROUP_ADDENDS + 2.0) / 12.0) *
-                        accumulator_unit(STANDARD_BITS, KVG_ROUND_TRUNCATE);
+    b->logit_standard = standard_stray(problem, d, chain);
     b->logit_rel = (1.0 + q_rel) * (1.0 + k_rel) - 1.0 + worst * (1.0 + q_rel + k_rel);
 }
 

@@ -63,9 +63,11 @@
  * from the weights and may push all dims of a row the same way, and `own`, from sums that each dim forms by
  * itself. A kernel that declares a narrow accumulator, however narrow, is measured by a standard instead, two
  * levels on Hopper's FP8 unit: `shared` gets the noise of its logits, units of 14 bits over head_dim
- * products, each lost by chance (variance 1/12 per term). Where P is rounded to a few bits, a logit that
- * strays by s moves P across a boundary with chance s / step, by a step: variance s * step, at most 2^-3 s
- * for three fraction bits. What the standard loses by truncation stands in systematic.h.
+ * products, each lost by chance (variance 1/12 per term); one that rounds to nearest by FP16 sums (variance
+ * 1/3 of a half step squared per addition). Where P is rounded to a few bits, a logit that strays by s moves
+ * P across a boundary with chance s / step, by a step: variance s * step, at most 2^-3 s for three fraction
+ * bits, and it moves P V alone where the row sum adds the unrounded P: of v, not of v - o. What the standard
+ * loses by truncation stands in systematic.h.
  *
  * All in double; the unit is that of the output unless a name says `rel`.
  */

@@ -29,6 +29,10 @@
  * output itself where values cancel within a chain: such a group has no gain that means anything. A single
  * chain of 1024 keys of one sign loses 16e-3, one of 8192 keys 0.13.
  *
+ * Accumulators that round to nearest lose nothing on average, and their standard is FP16: chains of at most
+ * 32 additions in Q K^T, of 16 keys in P V, flushed into FP32, or what the kernel declares if that is better.
+ * It is granted the roundings of both, by squares.
+ *
  * A defined answer. Zeros are off by a gain of 1, so a limit below 1 tells them from the output, and every
  * (sequence, head) of a right case is to have one, or an element whose probable bound zeros break. There is
  * an exception: where values cancel until less is left than the standard itself may be off by (its stray in

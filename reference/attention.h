@@ -50,8 +50,9 @@ struct kvg_ref_emulation {
 
 /* Sums for a bound. All arrays are [rows * head_dim] unless said otherwise; any may be NULL.
  * p_j is the exact softmax weight, v_j the value with its scale, o the exact output.
- * delta_j, the error bound of logit j, is logit_rel * |scale| * sum_d |q_d|' |k_jd|' + logit_abs (after the
- * soft cap, whose slope is at most 1). eta_j bounds the rounding of P: min(p, max(p_rel * p, p_abs * p_max)).
+ * delta_j, the error bound of logit j, is logit_rel * |scale| * sum_d |q_d|' |k_jd|' + logit_abs; a soft cap
+ * shrinks the first part to how far it can move the capped logit, next to nothing where the cap saturates.
+ * eta_j bounds the rounding of P: min(p, max(p_rel * p, p_abs * p_max)).
  * The sums are taken in FP32 and then made larger (`shrink` smaller) by what that can lose: by less than 1e-4
  * of themselves, but for squares of terms below 2^-60 (p relative to the largest, v a code), which may be as
  * large as the square of their sum, and of terms above 2^63, which are infinite. e^delta - 1 stops growing at

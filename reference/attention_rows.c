@@ -178,6 +178,22 @@ static void finish_spread(const float *restrict dots, int64_t count, double fact
         spread[i] = factor * (double)dots[i] + plus;
 }
 
+/* A soft cap moves cap * tanh(x / cap) by less than x moves, next to nothing where it saturates. With y =
+ * |logit| / cap and T = tanh(delta / cap) it is cap T (1 - y^2) / (1 - y T) at most, towards zero. `plus`
+ * comes after the cap. A y that is rounded to 1 counts as the number below. */
+KVG_REF_CLONES
+static void cap_spread(const double *restrict t, int64_t count, double cap, double plus,
+                       double *restrict spread)
+{
+    const double below_1 = 1 - 0x1p-53;
+    for (int64_t i = 0; i < count; i++) {
+        double y = fabs(t[i]) / (cap * KVG_LOG2E);
+        y = y < below_1 ? y : below_1;
+        const double moved = kvg_tanh((spread[i] - plus) / cap);
+        spread[i] = cap * moved * (1 - y * y) / (1 - y * moved) + plus;
+    }
+}
+
 void kvg_rows_that_see(const struct kvg_rows *rows, const struct kvg_group *g, int64_t first, int64_t last,
                        int64_t *low, int64_t *high)
 {
@@ -224,6 +240,8 @@ static void logits_of_block(const struct kvg_rows *rows, const struct kvg_group 
         if (model)
             finish_spread(sizes + in, to - from + 1, model->logit_rel * fabs(row->scale) * lost,
                           model->logit_abs, s->spread + out);
+        if (model && rows->a->soft_cap > 0)
+            cap_spread(s->logit + out, to - from + 1, rows->a->soft_cap, model->logit_abs, s->spread + out);
     }
 }
 

@@ -365,6 +365,10 @@ static struct trial random_trial(uint64_t seed)
     if (half && !t.oracle && !t.kernel.narrow && t.c.kv_cache_dtype != KVG_CACHE_AUTO && rng_below(&r, 2)) {
         struct kvg_arithmetic *a = &t.kernel.declared;
         a->p_format = a->p_format == KVG_E4M3 ? KVG_E4M3 : KVG_F16;
+        if (t.c.head_dim / t.kernel.lanes + t.kernel.lanes > 32) { /* longer FP16 chains fail the gain */
+            t.kernel.lanes = 16;
+            a->qk_chain = t.c.head_dim / 16 + 16;
+        }
         declare_half(&t.kernel, half, ONE_OF(&r, 4, 8, 16), t.c.head_dim);
     }
     if (t.oracle) { /* exact arithmetic is right for every declaration without deliberate rounding */
