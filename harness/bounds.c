@@ -384,10 +384,11 @@ static double logit_variance(double share, const struct kvg_bound_row *row, cons
     return steep * steep * e->sq_logit;
 }
 
-/* The same for the standard of narrow accumulators, with s its share of delta: sum p^2 s^2 (v - o)^2, and
- * where P is rounded to a few bits what crosses a boundary, sum p^2 (step s) v^2, s by its mean since it
- * varies little from key to key. The row sum goes along only where it adds rounded P; then it is v - o again.
- * Equal keys stray together, but no further than all keys together do. */
+/* The same for the standard of narrow accumulators, with s its share of delta: sum p^2 (s^2 + step s) (v -
+ * o)^2, the second part for what crosses a boundary of P that is rounded to a few bits; s varies little from
+ * key to key, so its mean stands for one of the two factors. Keys that are equal stray and cross together,
+ * which where the row sum adds the unrounded P is a gain: v in the place of v - o. No further than all keys
+ * together do. */
 static double standard_variance(const struct kvg_bound *b, const struct kvg_bound_row *row,
                                 const struct kvg_bound_element *e)
 {
@@ -397,8 +398,9 @@ static double standard_variance(const struct kvg_bound *b, const struct kvg_boun
         return 0.0;
     const double together = fmax(e->sq_logit, e->logit_shift * e->logit_shift);
     const double logits = fmin(repeats * e->sq_logit, together);
-    const double weights =
-        b->rounded_row_sum ? logits / (mean * mean) : fmin(repeats * e->sq_pv, e->abs_pv * e->abs_pv);
+    double weights = logits / (mean * mean);
+    if (repeats > 1.0 && !b->rounded_row_sum)
+        weights = fmax(weights, fmin(repeats * e->sq_pv, e->abs_pv * e->abs_pv));
     return share * share * logits + fmin(STANDARD_P_STEP, 2.0 * b->p_rel) * share * mean * weights;
 }
 

@@ -66,8 +66,8 @@
  * products, each lost by chance (variance 1/12 per term); one that rounds to nearest by FP16 sums (variance
  * 1/3 of a half step squared per addition). Where P is rounded to a few bits, a logit that strays by s moves
  * P across a boundary with chance s / step, by a step: variance s * step, at most 2^-3 s for three fraction
- * bits, and it moves P V alone where the row sum adds the unrounded P: of v, not of v - o. What the standard
- * loses by truncation stands in systematic.h.
+ * bits. Equal keys cross together, and where the row sum adds the unrounded P that is a gain. What the
+ * standard loses by truncation stands in systematic.h.
  *
  * All in double; the unit is that of the output unless a name says `rel`.
  */

@@ -238,7 +238,9 @@ static void begin_row(const struct bound *b, const struct kvg_rows *rows, const 
     const struct kvg_ref_bound_model *model = b->model;
     const int64_t n = rows->plans[g->row + r].index, at = r * s->span + (from - first);
     const double factor = kvg_v_factor(rows, g->kv_head), sum = b->exact.sum[n];
-    const double p_max = kvg_exp2(b->exact.max[n] - piece_max); /* in units of p */
+    const double above =
+        b->exact.max[n] - piece_max; /* 2^1000 is as good as more, and kvg_exp2 ends soon after */
+    const double p_max = kvg_exp2(above > 1000 ? 1000 : above); /* in units of p */
     float least;
     row->weight = sum == 0 ? 0 : 1 / (p_max * sum); /* NaN is not 0 */
     row->p_rel = (float)model->p_rel;

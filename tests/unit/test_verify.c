@@ -367,7 +367,7 @@ static void test_narrow_accumulator(void **state)
         judge_chain(context, 1, 1, &t);
         if (t.row.status != KVG_PASSED)
             fail_msg("two levels, context %lld: %s", (long long)context, t.row.reason);
-        if (!(t.row.gain_min > 0.995 && t.row.gain_limit < 0.025))
+        if (!(t.row.gain_min > 0.995 && t.row.gain_limit < 0.02))
             fail_msg("%lld %g %g", (long long)context, t.row.gain_min, t.row.gain_limit);
         trial_free(&t);
     }
