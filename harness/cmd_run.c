@@ -244,11 +244,21 @@ static void show(const struct kvg_run_command *command, const struct kvg_results
     fflush(stdout);
 }
 
-static int add_roofs(struct kvg_facts *machine)
+static int times_anything(const struct kvg_run_command *command, const struct kvg_plan *plan)
 {
-    struct kvg_roofs roofs;
+    for (int64_t i = 0; i < plan->count; i++)
+        if (plan->cases[i].cache_state != KVG_STATE_NONE)
+            return !command->run.verify_only && !command->run.profile;
+    return 0;
+}
+
+/* The machine's roofs; NaN where nothing will be held against them. */
+static int add_roofs(struct kvg_facts *machine, int measure)
+{
+    struct kvg_roofs roofs = {.read = NAN, .copy = NAN, .cache = NAN, .flops = NAN};
     int64_t threads = kvg_cpus_allowed();
-    kvg_measure_roofs(threads, &roofs);
+    if (measure)
+        kvg_measure_roofs(threads, &roofs);
     return kvg_facts_set_number(machine, "roof_threads", (double)threads) ||
            kvg_facts_set_number(machine, "read_roof", roofs.read) ||
            kvg_facts_set_number(machine, "copy_roof", roofs.copy) ||
@@ -272,7 +282,7 @@ static int open_files(const struct kvg_run_command *command, int argc, char **ar
     int64_t bytes = (INT64_C(1) << 20) + plan->count * 8192;
     int failed = 0;
     if (kvg_run_facts(&run, argc, argv, plan->name, plan->cases[0].seed) || kvg_machine_facts(&machine) ||
-        kvg_device_facts(&machine) || add_roofs(&machine))
+        kvg_device_facts(&machine) || add_roofs(&machine, times_anything(command, plan)))
         failed = kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory");
     if (!failed)
         failed = kvg_run_files_create(files, &run, &machine, bytes, error);
