@@ -69,10 +69,13 @@ key_name(k) = roof_name(roof(k)).(word(beside, k) eq "-" ? "" : " (".word(beside
 set yrange [0 : 1.08 * highest]
 set lmargin at screen (highest < 1000 ? 76.0 : 92.0) / wide # room for the tics' names
 if (octaves < 0.5) { # one context: its roofs run across the page
-    do for [c in drawn] { stats data index n using int(c) nooutput
-        set arrow from graph 0, first STATS_mean to graph 1, first STATS_mean nohead lc rgb grey lw 2 dt roof_dash(int(c)) }
+    do for [k = 1:words(drawn)] { c = int(word(drawn, k))
+        stats data index n using c nooutput
+        set arrow from graph 0, first STATS_mean to graph 1, first STATS_mean nohead lc rgb grey lw 2 dt roof_dash(c) }
 }
-plot for [c in drawn] data index n using 1:(column(int(c))) with lines lc rgb grey lw 2 dt roof_dash(int(c)) notitle, \
+# gnuplot looks at the first turn of a loop even where the loop has none.
+roof_drawn(k) = k > words(drawn) ? 2 : int(word(drawn, k))
+plot for [k = 1:words(drawn)] data index n using 1:(column(roof_drawn(k))) with lines lc rgb grey lw 2 dt roof_dash(roof_drawn(k)) notitle, \
      for [i = 1:n] data index i - 1 using 1:2:3:4 with yerrorbars lc rgb colour(word(ARG6, i)) lw 1 pt 0 notitle, \
      for [i = 1:n] data index i - 1 using 1:2 with linespoints lc rgb colour(word(ARG6, i)) \
          lw 1.8 dt dash(word(ARG6, i)) pt shape(word(ARG6, i)) ps 0.9 notitle
