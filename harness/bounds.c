@@ -26,7 +26,9 @@
 /* The accumulator of the standard for the gain: Hopper's FP8 unit, whose P has 3 fraction bits. */
 #define STANDARD_BITS 14
 #define STANDARD_P_STEP 0x1p-3
-/* And of those that round to nearest: FP16, so many additions in a logit, sums of so many keys. */
+/* And of those that round to nearest: FP16, so many additions in a logit, sums of so many keys; its smallest
+ * normal in units of P and e5m2 codes, when so many of the largest (57344) are to stay below 65504. */
+#define STANDARD_NEAREST_NORMAL 0x1p-10
 #define STANDARD_NEAREST_BITS 11
 #define STANDARD_NEAREST_CHAIN 32.0
 #define STANDARD_NEAREST_KEYS 16.0
@@ -454,8 +456,11 @@ static double nearest_standard(const struct kvg_bound *b, const struct kvg_bound
     if (!b->nearest || !b->pv_narrow)
         return 0.0;
     const double unit = accumulator_unit(STANDARD_NEAREST_BITS, KVG_ROUND_NEAREST);
+    const double n = (double)(row->visible > 0 ? row->visible : 1), repeats = fmax(row->repeats, 1.0);
+    const double floor = fmin(row->narrow_floor, unit * STANDARD_NEAREST_NORMAL * row->v_size);
     return fmin(nearest_sums(row, e, STANDARD_NEAREST_KEYS, unit, quantile),
-                nearest_sums(row, e, row->narrow_keys, b->pv_unit, quantile));
+                nearest_sums(row, e, row->narrow_keys, b->pv_unit, quantile)) +
+           repeats * n * floor * floor;
 }
 
 double kvg_bound_probable(const struct kvg_bound *b, const struct kvg_bound_row *row,

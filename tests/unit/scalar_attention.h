@@ -132,10 +132,16 @@ enum { HALF_QK = 1, HALF_PV = 2 };
 #define HALF_TOP 224.0        /* no code is above it when times 2^-8 */
 #define HALF_SMALLEST 0x1p-14 /* normal */
 
+/* Added to 1.5 * 2^42 times its power of two a number loses all but 11 bits, ties to even. */
 static inline double rounded_half(double x)
 {
-    const double apart = x * (0x1p42 + 1.0), magic = 0x1.8p28;
-    return fabs(x) < HALF_SMALLEST ? (x + magic) - magic : apart - (apart - x);
+    double power;
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits &= 0x7ff0000000000000u;
+    memcpy(&power, &bits, sizeof power);
+    const double magic = (power > HALF_SMALLEST ? power : HALF_SMALLEST) * 0x1.8p42;
+    return (x + magic) - magic;
 }
 
 /* No element of a row of Q reaches this once it is moved, and its largest at least half of it. */
