@@ -78,5 +78,7 @@ struct kvg_ref_mma_tile {
     int64_t c_stride;
 };
 void kvg_ref_mma_fp8_tile(const struct kvg_ref_mma_tile *tile);
+/* The same with vectors of the nth width, 0 the widest of this CPU. 0, or -1 when there are not so many. */
+int kvg_ref_mma_fp8_tile_as(const struct kvg_ref_mma_tile *tile, int n);
 
 #endif

@@ -243,17 +243,21 @@ static inline bytes16 max_of_bytes(bytes16 x, bytes16 y)
 #pragma GCC pop_options
 #endif
 
-static step_fn step_of(const struct kvg_ref_mma_model *model)
+/* In vectors of the nth width, the widest first; NULL when there are not so many. */
+static step_fn step_of(const struct kvg_ref_mma_model *model, int n)
 {
     const int narrow = model->align_bits == 13;
+    step_fn found[3];
+    int count = 0;
 #ifdef HAVE_WIDE_VECTORS
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
-        return narrow ? step_13_64 : step_25_64;
+        found[count++] = narrow ? step_13_64 : step_25_64;
     if (__builtin_cpu_supports("avx2"))
-        return narrow ? step_13_32 : step_25_32;
+        found[count++] = narrow ? step_13_32 : step_25_32;
 #endif
-    return narrow ? step_13_16 : step_25_16;
+    found[count++] = narrow ? step_13_16 : step_25_16;
+    return n >= 0 && n < count ? found[n] : NULL;
 }
 
 /* ---------------------------------------------------------------- tiles */
@@ -299,10 +303,9 @@ static int all_finite(const float *c)
     return !bad;
 }
 
-static void columns_of_tile(const struct kvg_ref_mma_tile *t, const int *order, int64_t column)
+static void columns_of_tile(const struct kvg_ref_mma_tile *t, step_fn one, const int *order, int64_t column)
 {
     const int64_t columns = t->n - column < COLUMNS ? t->n - column : COLUMNS;
-    const step_fn one = step_of(t->model);
     struct block block;
     struct row row;
     for (int64_t at = 0; at < t->k; at += CHUNK) {
@@ -322,8 +325,11 @@ static void columns_of_tile(const struct kvg_ref_mma_tile *t, const int *order, 
     }
 }
 
-void kvg_ref_mma_fp8_tile(const struct kvg_ref_mma_tile *t)
+int kvg_ref_mma_fp8_tile_as(const struct kvg_ref_mma_tile *t, int n)
 {
+    const step_fn one = step_of(t->model, n);
+    if (!one)
+        return -1;
     if (t->model->family == KVG_REF_MMA_PARITY) {
         for (int64_t at = 0; at < t->k; at += CHUNK)
             for (int64_t i = 0; i < t->m; i++)
@@ -331,11 +337,17 @@ void kvg_ref_mma_fp8_tile(const struct kvg_ref_mma_tile *t)
                     float *c = t->c + i * t->c_stride + j;
                     *c = element(t, at, t->k - at < CHUNK ? t->k - at : CHUNK, i, j, *c);
                 }
-        return;
+        return 0;
     }
     int order[CHUNK];
     for (int l = 0; l < CHUNK; l++) /* HALVES: k = 0, 1 (mod 4) first */
         order[l] = t->model->family != KVG_REF_MMA_HALVES ? l : l % 16 / 2 * 4 + l % 2 + l / 16 * 2;
     for (int64_t column = 0; column < t->n; column += COLUMNS)
-        columns_of_tile(t, order, column);
+        columns_of_tile(t, one, order, column);
+    return 0;
+}
+
+void kvg_ref_mma_fp8_tile(const struct kvg_ref_mma_tile *t)
+{
+    (void)kvg_ref_mma_fp8_tile_as(t, 0); /* there is always one */
 }

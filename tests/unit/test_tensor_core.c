@@ -179,11 +179,12 @@ static void test_definition_is_mmasim(void **state)
     assert_true(cut > 4000);
 }
 
-/* Columns of a tile are cases of a set with their own c; every row repeats them with another row's A. */
+/* Columns of a tile are cases of a set with their own c; every row repeats them with another row's A, the
+ * last with zeros. In every width of vectors. */
 static void test_tile_is_the_definition(void **state)
 {
     (void)state;
-    enum { ROWS = 3, COLUMNS = 83, K = 64 };
+    enum { ROWS = 4, COLUMNS = 83, K = 64 };
     static uint8_t a[ROWS][K + 5], b[K][COLUMNS], b_transposed[COLUMNS][K];
     static float c[ROWS][COLUMNS + 2], start[ROWS][COLUMNS];
     const int64_t lengths[] = {64, 32, 57, 16, 1, 0};
@@ -195,6 +196,7 @@ static void test_tile_is_the_definition(void **state)
                 draw_case(set, 10000 + 2 * (round + 40 * i) + 1, &d);
                 memcpy(a[i], d.a, K);
             }
+            memset(a[ROWS - 1], round % 2 ? 0 : 0x80, K);
             for (int j = 0; j < COLUMNS; j++) {
                 draw_case(set, 20000 + 2 * (round * COLUMNS + j) + 1, &d);
                 for (int l = 0; l < K; l++)
@@ -202,24 +204,29 @@ static void test_tile_is_the_definition(void **state)
                 for (int i = 0; i < ROWS; i++)
                     start[i][j] = i == 1 ? -d.c : d.c;
             }
-            for (int transposed = 0; transposed < 2; transposed++) {
+            for (int way = 0; way < 6; way++) {
+                const int transposed = way % 2, width = way / 2;
                 for (int i = 0; i < ROWS; i++) {
                     memcpy(c[i], start[i], sizeof start[i]);
                     c[i][COLUMNS] = 12345; /* beyond the tile: must stay */
                 }
-                kvg_ref_mma_fp8_tile(&(struct kvg_ref_mma_tile){.model = model_of(set),
-                                                                .m = ROWS,
-                                                                .n = COLUMNS,
-                                                                .k = k,
-                                                                .a_format = mmasim_sets[set].a,
-                                                                .b_format = mmasim_sets[set].b,
-                                                                .a = a[0],
-                                                                .a_stride = K + 5,
-                                                                .b = transposed ? b_transposed[0] : b[0],
-                                                                .b_stride_k = transposed ? 1 : COLUMNS,
-                                                                .b_stride_n = transposed ? K : 1,
-                                                                .c = c[0],
-                                                                .c_stride = COLUMNS + 2});
+                const struct kvg_ref_mma_tile tile = {.model = model_of(set),
+                                                      .m = ROWS,
+                                                      .n = COLUMNS,
+                                                      .k = k,
+                                                      .a_format = mmasim_sets[set].a,
+                                                      .b_format = mmasim_sets[set].b,
+                                                      .a = a[0],
+                                                      .a_stride = K + 5,
+                                                      .b = transposed ? b_transposed[0] : b[0],
+                                                      .b_stride_k = transposed ? 1 : COLUMNS,
+                                                      .b_stride_n = transposed ? K : 1,
+                                                      .c = c[0],
+                                                      .c_stride = COLUMNS + 2};
+                if (kvg_ref_mma_fp8_tile_as(&tile, width) != 0) {
+                    assert_true(width > 0);
+                    break; /* this CPU has no more widths */
+                }
                 for (int i = 0; i < ROWS; i++) {
                     assert_true(c[i][COLUMNS] == 12345);
                     for (int j = 0; j < COLUMNS; j++) {
