@@ -238,14 +238,13 @@ static void begin_row(const struct bound *b, const struct kvg_rows *rows, const 
     const struct kvg_ref_bound_model *model = b->model;
     const int64_t n = rows->plans[g->row + r].index, at = r * s->span + (from - first);
     const double factor = kvg_v_factor(rows, g->kv_head), sum = b->exact.sum[n];
-    const double above =
-        b->exact.max[n] - piece_max; /* 2^1000 is as good as more, and kvg_exp2 ends soon after */
-    const double p_max = kvg_exp2(above > 1000 ? 1000 : above); /* in units of p */
+    /* How far the largest logit of the row is above that of the piece: 2^1000 is as good as endless. */
+    const double above = b->exact.max[n] - piece_max, p_max = kvg_exp2(above > 1000 ? 1000 : above);
     float least;
-    row->weight = sum == 0 ? 0 : 1 / (p_max * sum); /* NaN is not 0 */
+    row->weight = sum == 0 ? 0 : kvg_exp2(-above) / sum; /* NaN is not 0 */
     row->p_rel = (float)model->p_rel;
-    row->p_abs = (float)(model->p_abs * p_max);
-    row->p_floor = (float)(model->floors.p * p_max);
+    row->p_abs = (float)fmin(model->p_abs * p_max, 1); /* p is at most 1 */
+    row->p_floor = (float)fmin(model->floors.p * p_max, 1 / LEAST_P_OF_FLOOR);
     extremes(s->p + at, s->spread + at, to - from + 1, &least, &row->largest_delta);
     row->many_etas = row->p_abs > row->p_rel * least;
     row->many_shifts = row->largest_delta > SMALL_DELTA;

@@ -271,11 +271,11 @@ static void drift_of_block(const struct emulation *e, const struct kvg_rows *row
             continue;
         if (!loaded++) {
             kvg_load_v(rows, g, token, end - token + 1, s);
-            sizes_of(s->v, (end - token + 1) * dim, s->k);
+            sizes_of(s->v, (end - token + 1) * dim, s->wide);
         }
         sum_moves(&m, &sums);
         const int64_t at = (from - token) * dim;
-        tiles->add_flips(&(struct kvg_flips_tile){m.count, dim, m.key, m.f, m.square, s->v + at, s->k + at,
+        tiles->add_flips(&(struct kvg_flips_tile){m.count, dim, m.key, m.f, m.square, s->v + at, s->wide + at,
                                                   sums.flips, sums.squares});
     }
 }

@@ -164,12 +164,13 @@ int kvg_scratch_make(struct kvg_scratch *s, const struct kvg_rows *rows, int64_t
     s->k = aligned(KVG_BLOCK_TOKENS * rows->dim, sizeof *s->k);
     s->k_size = aligned(KVG_BLOCK_TOKENS * rows->dim, sizeof *s->k_size);
     s->v = aligned(KVG_BLOCK_TOKENS * rows->dim, sizeof *s->v);
+    s->wide = aligned(KVG_BLOCK_TOKENS * rows->dim, sizeof *s->wide);
     s->row = aligned(rows->dim, sizeof *s->row);
     s->logit = aligned(rows->rows_max * span, sizeof *s->logit);
     s->p = aligned(rows->rows_max * span, sizeof *s->p);
     s->spread = with_spread ? aligned(rows->rows_max * span, sizeof *s->spread) : NULL;
     s->extra = rows->extra_bytes > 0 ? aligned(rows->extra_bytes, 1) : NULL;
-    if (s->q && s->q_size && s->codes && s->k && s->k_size && s->v && s->row && s->logit && s->p &&
+    if (s->q && s->q_size && s->codes && s->k && s->k_size && s->v && s->wide && s->row && s->logit && s->p &&
         (s->spread || !with_spread) && (s->extra || rows->extra_bytes == 0))
         return 0;
     kvg_scratch_free(s);
@@ -184,6 +185,7 @@ void kvg_scratch_free(struct kvg_scratch *s)
     free(s->k);
     free(s->k_size);
     free(s->v);
+    free(s->wide);
     free(s->row);
     free(s->logit);
     free(s->p);

@@ -105,13 +105,23 @@ static void turn_block(const float *restrict codes, int64_t dim, float *restrict
         }
 }
 
-/* K in double, and without its sign. */
+/* |x|', as struct kvg_ref_floors has it. */
 KVG_REF_CLONES
-static void widen_block(int64_t dim, double *restrict k, float *restrict k_size)
+static void sizes_of(const float *restrict x, int64_t count, float floor, float *restrict size)
 {
-    for (int64_t i = 0; i < dim * KVG_BLOCK_TOKENS; i++) {
-        k[i] = (double)k_size[i];
-        k_size[i] = fabsf(k_size[i]);
+    for (int64_t i = 0; i < count; i++) {
+        const float s = fabsf(x[i]);
+        size[i] = s > 0 && s < floor ? floor : s; /* NaN stays */
+    }
+}
+
+/* The same of Q, which came from FP32. */
+KVG_REF_CLONES
+static void sizes_of_q(const double *restrict q, int64_t count, float floor, float *restrict size)
+{
+    for (int64_t i = 0; i < count; i++) {
+        const float s = (float)fabs(q[i]);
+        size[i] = s > 0 && s < floor ? floor : s;
     }
 }
 
@@ -120,8 +130,7 @@ static void load_k(const struct kvg_rows *rows, const struct kvg_group *g, int64
                    struct kvg_scratch *s)
 {
     load_kv(rows, &rows->a->k, g, first, count, rows->operands.k_scaled_first, rows->operands.k, s->codes);
-    turn_block(s->codes, rows->dim, s->k_size);
-    widen_block(rows->dim, s->k, s->k_size);
+    turn_block(s->codes, rows->dim, s->k);
 }
 
 void kvg_load_v(const struct kvg_rows *rows, const struct kvg_group *g, int64_t first, int64_t count,
@@ -132,14 +141,6 @@ void kvg_load_v(const struct kvg_rows *rows, const struct kvg_group *g, int64_t 
 
 /* ---------------------------------------------------------------- logits */
 
-/* |x|' of struct kvg_ref_floors. */
-KVG_REF_CLONES
-static void raise_to(float floor, float *size, int64_t count)
-{
-    for (int64_t d = 0; d < count; d++)
-        size[d] = size[d] > 0 && size[d] < floor ? floor : size[d]; /* NaN stays */
-}
-
 /* The floor of K in units of what is loaded here. */
 static float k_floor(const struct kvg_rows *rows, const struct kvg_group *g,
                      const struct kvg_ref_floors *floors)
@@ -148,13 +149,6 @@ static float k_floor(const struct kvg_rows *rows, const struct kvg_group *g,
     if (!floors->k_scaled || rows->operands.k_scaled_first || !k->scale)
         return (float)floors->k;
     return (float)(floors->k / fabs((double)k->scale[g->kv_head * k->scale_stride]));
-}
-
-KVG_REF_CLONES
-static void sizes_of_q(const double *restrict q, int64_t count, float *restrict size)
-{
-    for (int64_t d = 0; d < count; d++)
-        size[d] = (float)fabs(q[d]); /* Q came from FP32 */
 }
 
 /* Dot products to logits in units of log2. */
@@ -225,8 +219,8 @@ static void logits_of_block(const struct kvg_rows *rows, const struct kvg_group 
         return;
     load_k(rows, g, token, end - token + 1, s);
     tiles->dots(s->q + low * dim, high - low, s->k, dim, dots);
-    if (model && model->floors.k > 0)
-        raise_to(k_floor(rows, g, &model->floors), s->k_size, dim * KVG_BLOCK_TOKENS);
+    if (model)
+        sizes_of(s->k, dim * KVG_BLOCK_TOKENS, k_floor(rows, g, &model->floors), s->k_size);
     if (model)
         tiles->dots_f32(s->q_size + low * dim, high - low, s->k_size, dim, sizes);
     for (int64_t r = low; r < high; r++) {
@@ -263,9 +257,7 @@ void kvg_logits(const struct kvg_rows *rows, const struct kvg_group *g, int64_t 
 void kvg_logits_and_spread(const struct kvg_rows *rows, const struct kvg_group *g, int64_t first,
                            int64_t last, const struct kvg_ref_bound_model *model, struct kvg_scratch *s)
 {
-    sizes_of_q(s->q, g->rows * rows->dim, s->q_size);
-    if (model->floors.q > 0)
-        raise_to((float)model->floors.q, s->q_size, g->rows * rows->dim);
+    sizes_of_q(s->q, g->rows * rows->dim, (float)model->floors.q, s->q_size);
     logits(rows, g, first, last, model, s);
 }
 

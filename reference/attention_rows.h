@@ -60,10 +60,11 @@ struct kvg_scratch {
     double *q;      /* [rows_max][dim] rounded, unscaled */
     float *q_size;  /* [rows_max][dim] |q|, or |q|' of struct kvg_ref_floors */
     float *codes;   /* [KVG_BLOCK_TOKENS][dim] K as it was loaded */
-    double *k;      /* [dim][KVG_BLOCK_TOKENS] */
+    float *k;       /* [dim][KVG_BLOCK_TOKENS] */
     float *k_size;  /* [dim][KVG_BLOCK_TOKENS] |k| or |k|' */
     float *v;       /* [KVG_BLOCK_TOKENS][dim] */
     float *row;     /* [dim] */
+    double *wide;   /* [KVG_BLOCK_TOKENS][dim] for what a unit of work makes of a block */
     double *logit;  /* [rows_max][span] in units of log2 */
     double *spread; /* [rows_max][span] delta of each logit; only when asked for */
     float *p;       /* [rows_max][span] */

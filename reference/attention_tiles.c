@@ -12,6 +12,7 @@
 #define ISA "baseline"
 #define VEC 16
 #define WIDE 2
+#define WIDEN(x) __builtin_convertvector((x), f64_16)
 #define MULTIPLY_ADD(sum, x, y) ((sum) + (x) * (y))
 #include "attention_tiles_body.h"
 
@@ -25,6 +26,7 @@
 #define ISA "avx2"
 #define VEC 32
 #define WIDE 2
+#define WIDEN(x) _mm256_cvtps_pd(x)
 #define MULTIPLY_ADD(sum, x, y) (_mm256_fmadd_pd(_mm256_set1_pd(x), (y), (sum)))
 #include "attention_tiles_body.h"
 #pragma GCC pop_options
@@ -35,6 +37,7 @@
 #define ISA "avx512"
 #define VEC 64
 #define WIDE 4
+#define WIDEN(x) _mm512_cvtps_pd(x)
 #define MULTIPLY_ADD(sum, x, y) (_mm512_fmadd_pd(_mm512_set1_pd(x), (y), (sum)))
 #include "attention_tiles_body.h"
 #pragma GCC pop_options

@@ -56,8 +56,8 @@ struct kvg_flips_tile {
  * apart, k is [dim][KVG_BLOCK_TOKENS]. */
 struct kvg_tiles {
     const char *isa;
-    /* out[r][t] = sum_d q[r][d] k[d][t], out [rows][KVG_BLOCK_TOKENS]. q and k hold FP32 values. */
-    void (*dots)(const double *q, int64_t rows, const double *k, int64_t dim, double *out);
+    /* out[r][t] = sum_d q[r][d] k[d][t], out [rows][KVG_BLOCK_TOKENS], in double; q holds FP32 values. */
+    void (*dots)(const double *q, int64_t rows, const float *k, int64_t dim, double *out);
     /* The same in FP32. */
     void (*dots_f32)(const float *q, int64_t rows, const float *k, int64_t dim, float *out);
     /* sum[d] += sum_t p[t] v[t][d], in FP32 over the block, then in double. */

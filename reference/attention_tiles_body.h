@@ -6,6 +6,7 @@
  *   ISA                what to call it
  *   VEC                bytes of a vector
  *   WIDE               vectors of double that four rows can hold sums in, beside what else is in registers
+ *   WIDEN(x)           half a vector of float as a vector of double
  *   MULTIPLY_ADD(sum, x, y)   sum + x y for a scalar x and a vector y of double, where x y is exact
  */
 #define LANES_F32 (VEC / (int)sizeof(float))
@@ -20,12 +21,15 @@ typedef double NAME(f64_anywhere) __attribute__((vector_size(VEC), aligned(8)));
 
 /* ---------------------------------------------------------------- dot products, lanes are keys */
 
-INLINE void NAME(dots_of_rows)(const double *q, const int n, const double *k, int64_t dim, double *out)
+INLINE void NAME(dots_of_rows)(const double *q, const int n, const float *k, int64_t dim, double *out)
 {
     for (int64_t t = 0; t < KVG_BLOCK_TOKENS; t += WIDE * LANES_F64) {
         NAME(f64) sum[4][WIDE] = {{{0}}};
         for (int64_t d = 0; d < dim; d++) {
-            const NAME(f64) *keys = (const NAME(f64) *)(k + d * KVG_BLOCK_TOKENS + t);
+            const NAME(half) *at = (const NAME(half) *)(k + d * KVG_BLOCK_TOKENS + t);
+            NAME(f64) keys[WIDE];
+            for (int i = 0; i < WIDE; i++)
+                keys[i] = WIDEN(at[i]);
             for (int r = 0; r < n; r++)
                 for (int i = 0; i < WIDE; i++)
                     sum[r][i] = MULTIPLY_ADD(sum[r][i], q[r * dim + d], keys[i]);
@@ -36,7 +40,7 @@ INLINE void NAME(dots_of_rows)(const double *q, const int n, const double *k, in
     }
 }
 
-static void NAME(dots)(const double *q, int64_t rows, const double *k, int64_t dim, double *out)
+static void NAME(dots)(const double *q, int64_t rows, const float *k, int64_t dim, double *out)
 {
     int64_t r = 0;
     for (; r + 4 <= rows; r += 4)
@@ -82,7 +86,7 @@ INLINE void NAME(join)(double *sum, NAME(f32) block)
     NAME(half) half[2];
     memcpy(half, &block, sizeof half);
     for (int i = 0; i < 2; i++)
-        *(NAME(f64_anywhere) *)(sum + i * LANES_F64) += __builtin_convertvector(half[i], NAME(f64));
+        *(NAME(f64_anywhere) *)(sum + i * LANES_F64) += WIDEN(half[i]);
 }
 
 INLINE void NAME(add_pv_vectors)(const float *p, const float *v, int64_t count, int64_t dim, const int n,
@@ -201,4 +205,5 @@ static const struct kvg_tiles NAME(tiles) = {
 #undef ISA
 #undef VEC
 #undef WIDE
+#undef WIDEN
 #undef MULTIPLY_ADD

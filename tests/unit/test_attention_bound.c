@@ -42,21 +42,21 @@ static void test_dots_are_plain_sums(void **state)
     (void)state;
     uint64_t seed = 88172645463325252u;
     float *q = numbers(ROWS * DIMS, &seed), *k = numbers(KVG_BLOCK_TOKENS * DIMS, &seed);
-    double *wide_q = widened(q, ROWS * DIMS), *wide_k = widened(k, KVG_BLOCK_TOKENS * DIMS);
+    double *wide_q = widened(q, ROWS * DIMS);
     double out[ROWS * KVG_BLOCK_TOKENS] __attribute__((aligned(64)));
     float narrow[ROWS * KVG_BLOCK_TOKENS] __attribute__((aligned(64)));
     const struct kvg_tiles *tiles;
     for (int n = 0; (tiles = kvg_tiles_of(n)); n++)
         for (int64_t dim = 16; dim <= DIMS; dim += 48)
             for (int64_t rows = 1; rows <= ROWS; rows++) {
-                tiles->dots(wide_q, rows, wide_k, dim, out);
+                tiles->dots(wide_q, rows, k, dim, out);
                 tiles->dots_f32(q, rows, k, dim, narrow);
                 for (int64_t i = 0; i < rows * KVG_BLOCK_TOKENS; i++) {
                     const int64_t r = i / KVG_BLOCK_TOKENS, t = i % KVG_BLOCK_TOKENS;
                     double sum = 0;
                     float sum_f32 = 0;
                     for (int64_t d = 0; d < dim; d++) {
-                        sum += wide_q[r * dim + d] * wide_k[d * KVG_BLOCK_TOKENS + t];
+                        sum += wide_q[r * dim + d] * (double)k[d * KVG_BLOCK_TOKENS + t];
                         sum_f32 += q[r * dim + d] * k[d * KVG_BLOCK_TOKENS + t];
                     }
                     if (out[i] != sum || narrow[i] != sum_f32)
@@ -64,7 +64,7 @@ static void test_dots_are_plain_sums(void **state)
                                  (int)t);
                 }
             }
-    free(q), free(k), free(wide_q), free(wide_k);
+    free(q), free(k), free(wide_q);
 }
 
 /* The sums of one element, in the order of the keys. */
@@ -220,15 +220,16 @@ static int just_above(double value, double expected, double slack)
     return value >= expected * (1 - 1e-6) - slack && value <= expected * (1 + 1e-4) + slack;
 }
 
-/* Long enough for several pieces. The last page and the first are as good as any other key. */
+/* Long enough for several pieces, whose largest logits are up to thousands apart. */
 static void test_long_contexts(void **state)
 {
     (void)state;
     const int64_t keys = 9000, dim = 32;
+    const int like[5] = {0, 0, 2, 3, 3}; /* v - o may be 0 or 1e-8 v: distances are held to these sums */
     struct shape s = {1, 1, 1, 32, 16, {9000}, {1}, KVG_REF_BF16, KVG_REF_BF16, 0, 0, 1, 0, 0, 1, 0.5};
-    const double q_factor[] = {0.1, 1, 6};
-    for (int i = 0; i < 3; i++) {
-        const struct kvg_ref_bound_model model = {1e-3, 0, 0x1p-4, 0x1p-18, {0, 0, 0, 0, 0, 0}};
+    const double q_factor[] = {0.1, 1, 6, 1e4, 2e5};
+    for (int i = 0; i < 5; i++) {
+        const struct kvg_ref_bound_model model = {1e-3 / q_factor[i], 0, 0x1p-4, 0x1p-18, {0, 0, 0, 0, 0, 0}};
         struct problem p;
         s.q_factor = q_factor[i];
         problem_make(&p, &s, 52);
@@ -268,7 +269,7 @@ static void test_long_contexts(void **state)
             assert_true(just_above(b.row[j][0], row[j], 0));
         for (int j = 0; j < 5; j++)
             for (int64_t d = 0; d < dim; d++)
-                assert_true(just_above(b.element[j][d], element[j][d], 0));
+                assert_true(just_above(b.element[j][d], element[j][d], 3e-7 * element[like[j]][d]));
         free(t), free(delta);
         sums_free(&b);
         problem_free(&p);
