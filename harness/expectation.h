@@ -26,10 +26,10 @@ struct kvg_expectation {
     int64_t empty;  /* rows of the whole output that see no key */
     float *exact, *emulated; /* [rows, head_dim] */
     float *unquantised;      /* the same; NULL until kvg_expect_unquantised; `exact` where that is the same */
-    float *lse_exact, *lse_emulated;       /* [rows] */
-    double *worst, *probable;              /* [rows, head_dim] allowed errors */
-    struct kvg_bound_noise *noise;         /* [rows, head_dim] */
-    float *loss; /* [rows, head_dim] that the gain forgives, see systematic.h; or zeros */
+    float *lse_exact, *lse_emulated; /* [rows] */
+    double *worst, *probable;        /* [rows, head_dim] allowed errors */
+    struct kvg_bound_noise *noise;   /* [rows, head_dim] */
+    float *loss;                     /* [rows, head_dim] that the gain forgives, see systematic.h; or zeros */
     double *lse_worst, *lse_probable; /* [rows] */
     struct kvg_shares *shares;        /* verify_shares.h; may be NULL */
     struct kvg_expectation_hold hold; /* what the limits are for */
