@@ -388,7 +388,7 @@ static void put_terms(const struct kvg_rows *rows, const struct kvg_row_plan *ro
                       const struct bound *b)
 {
     const struct kvg_ref_terms *t = b->terms;
-    const int aligned = aligned_apart(b), seen = record && row->last >= row->first;
+    const int aligned = aligned_apart(b), seen = row->last >= row->first;
     double *const element[KVG_TILE_SUMS] = {
         [KVG_TILE_ABS] = t->abs_pv,           [KVG_TILE_SQ] = t->sq_pv,
         [KVG_TILE_SHIFT] = t->logit_shift,    [KVG_TILE_SQ_LOGIT] = t->sq_logit,
@@ -443,7 +443,7 @@ static void first_merge(const struct kvg_rows *rows, const struct kvg_row_plan *
     if (pieces != 1)
         kvg_exact_merge(rows, row, records, pieces, stride, &b->exact);
     if (pieces == 0)
-        put_terms(rows, row, NULL, b);
+        put_terms(rows, row, records, b); /* of a row that sees nothing: all zeros */
 }
 
 /* The bound of groups with more than one piece, now that the output is known. */
