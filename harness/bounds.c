@@ -510,6 +510,10 @@ double kvg_bound_probable(const struct kvg_bound *b, const struct kvg_bound_row 
     const double cut = row->narrow_cut * row->narrow_cut * chain * chain;
     const double accumulators = b->nearest ? nearest_variance(b, row, e, logits, tail->lambda) : logits + cut;
     const double gain = b->nearest ? 0.0 : row->narrow_worst * o;
+    noise->declared = b->qk_narrow || b->pv_narrow
+                          ? sqrt(accumulators + shared + own) + moved_weights(b, row, e, 1.0, moved) +
+                                (alike + row->sum_noise) * o + floor + gain
+                          : noise->usual;
     const double error = tail->lambda * sqrt(accumulators + shared + own) + flips + linear + floor + gain;
     return error + b->out_rel * (o + error);
 }

@@ -86,7 +86,7 @@
 /* Chance that a right kernel fails one case, all checks together: less than one alarm a year at a thousand
  * cases a night. Split evenly over the random checks: element, lse, gain, offset, shares. */
 #define KVG_FALSE_ALARMS_PER_CASE 3e-6
-#define KVG_RANDOM_CHECKS 5
+#define KVG_RANDOM_CHECKS 6
 #define KVG_CHECK_ALPHA (KVG_FALSE_ALARMS_PER_CASE / KVG_RANDOM_CHECKS)
 
 /* Constants of one sequence, from the declared arithmetic. */
@@ -175,6 +175,7 @@ struct kvg_bound_element {
  * deviation with random roundings in the logits' sums too, where the bound takes their worst case. */
 struct kvg_bound_noise {
     double shared, own, usual;
+    double declared; /* as usual, but with the accumulators that the kernel declares: what rms.h predicts with */
     double standard; /* standard deviation of what the standard is granted; 0 where FP32 is declared */
 };
 double kvg_bound_worst(const struct kvg_bound *b, const struct kvg_bound_row *row,

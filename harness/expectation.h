@@ -33,7 +33,7 @@ struct kvg_expectation {
     double *lse_worst, *lse_probable; /* [rows] */
     struct kvg_shares *shares;        /* verify_shares.h; may be NULL */
     struct kvg_expectation_hold hold; /* what the limits are for */
-    struct kvg_bound_tail element_tail, lse_tail, group_tail;
+    struct kvg_bound_tail element_tail, lse_tail, group_tail, case_tail;
     int keep;                           /* 1: parts stay, for kvg_expectation_hold */
     struct kvg_expectation_part *parts; /* what the limits of each sequence are made of, or NULL */
     int64_t part_count;
@@ -55,7 +55,7 @@ struct kvg_check {
     char where[32];                        /* a class of keys instead of a row ("slot 3 of a page"), or "" */
     double got, reference, allowed, ratio; /* ratio: error over allowed error */
 };
-enum { KVG_CHECKS = 10 };
+enum { KVG_CHECKS = 11 };
 /* The checks of kvg_compare_attention once more, for a row that failed. */
 void kvg_compare_checks(const struct kvg_expectation *e, const uint16_t *out, const float *lse,
                         struct kvg_check checks[KVG_CHECKS]);

@@ -26,8 +26,8 @@ uint32_t kvg_systematic_significand(float x)
     return bits >> 7 & 0xffffu;
 }
 
-/* Cell of a significand, multiplied out (Fibonacci hash). */
-static int cell_of(float x)
+/* Multiplied out (Fibonacci hash). */
+int kvg_systematic_cell(float x)
 {
     return (int)(kvg_systematic_significand(x) * 2654435769u >> 22);
 }
@@ -60,7 +60,7 @@ void kvg_systematic_row(struct kvg_systematic *s, int64_t head_dim, const uint16
          * on either side. lambda / 2 usual sizes make the bound, since parts of it are linear. What the
          * standard loses is no bound but a usual size. */
         const double chance = fmin(1.0, (4.0 * all / tail->lambda + 2.0 * lost) / step);
-        const int k = cell_of(emulated[d]);
+        const int k = kvg_systematic_cell(emulated[d]);
         s->step_gain[k] += step * size;
         s->step_offset[k] += step;
         s->likely_gain[k] += chance * step * size;

@@ -57,6 +57,8 @@
 double kvg_systematic_step(double x);
 /* First 16 bits of the fraction of x: elements that have them in common step together. */
 uint32_t kvg_systematic_significand(float x);
+/* The cell of the hash table that it belongs to. */
+int kvg_systematic_cell(float x);
 
 /* Sums over one group; start from zeros. */
 struct kvg_systematic {

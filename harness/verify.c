@@ -372,6 +372,7 @@ static void make_tails(struct kvg_expectation *e, const struct kvg_expectation_h
     kvg_bound_tail(to->alpha, to->each ? 1 : e->sample.count * e->p->problem.head_dim, &e->element_tail);
     kvg_bound_tail(to->alpha, to->each ? 1 : e->sample.count, &e->lse_tail);
     kvg_bound_tail(to->alpha, to->each ? 1 : e->groups, &e->group_tail);
+    kvg_bound_tail(to->alpha, 1, &e->case_tail);
 }
 
 int kvg_expectation_hold(struct kvg_expectation *e, const struct kvg_expectation_hold *to)

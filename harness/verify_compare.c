@@ -3,13 +3,14 @@
  * An output against its expectation. What needs no reference is checked on every element of the output:
  * nothing may be NaN or infinite, and rows that see no key are zero with an lse of -infinity. The rest is
  * checked on the sampled rows. Every check that breaks adds one sentence to the reason, named by its first
- * word: nonfinite, empty, lse, bound, probable, gain, offset, slot, page, split.
+ * word: nonfinite, empty, lse, bound, probable, gain, offset, rms, slot, page, split.
  */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include "expectation.h"
+#include "rms.h"
 #include "systematic.h"
 #include "verify_shares.h"
 
@@ -29,7 +30,7 @@ struct comparison {
     const struct kvg_expectation *e;
     const uint16_t *out;
     const float *lse;
-    struct check nonfinite, empty, lse_check, bound, probable, gain, offset;
+    struct check nonfinite, empty, lse_check, bound, probable, gain, offset, rms;
     struct kvg_share_result shares[KVG_SHARE_KINDS];
     double kernel_sq, exact_sq, quant_sq, unquantised_sq, total_sq;
     double kernel_max, lse_max, zero_ratio;
@@ -179,11 +180,33 @@ static void compare_group(struct comparison *c, int64_t from, int64_t count)
              result.offset_limit);
 }
 
+/* All elements together. The row is the one that errs most. */
+static void compare_rms(struct comparison *c)
+{
+    const struct kvg_expectation *e = c->e;
+    const int64_t d = e->p->problem.head_dim;
+    struct kvg_rms sums = {0};
+    struct kvg_rms_result result;
+    double before = 0.0, most = -1.0;
+    const struct kvg_ref_row *at = NULL;
+    for (int64_t i = 0; i < e->sample.count; i++, before = sums.sum) {
+        const struct kvg_ref_row *row = &e->sample.rows[i];
+        kvg_rms_row(&sums, d, c->out + row_of(e->p, row) * d, e->emulated + i * d, e->noise + i * d);
+        if (sums.sum - before > most)
+            most = sums.sum - before, at = row;
+    }
+    kvg_rms_result(&sums, &e->case_tail, &result);
+    if (!isnan(result.rms))
+        note(&c->rms, ratio_of(result.rms, 0.0, result.limit), at, -1, result.rms, result.predicted,
+             result.limit);
+}
+
 static void compare_sample(struct comparison *c)
 {
     const struct kvg_expectation *e = c->e;
     for (int64_t i = 0; i < e->sample.count; i++)
         compare_row(c, i);
+    compare_rms(c);
     for (int64_t from = 0, count; from < e->sample.count; from += count) {
         for (count = 1;
              from + count < e->sample.count &&
@@ -273,6 +296,12 @@ static int say_failures(const struct comparison *c, char reason[REASON_MAX])
         say_group(reason, &c->gain);
     if (c->offset.failures)
         say_group(reason, &c->offset);
+    if (c->rms.failures)
+        say(reason,
+            "rms: %lld of %lld: the root mean square error is %.3g, predicted %.3g, allowed %.3g (%.3g "
+            "times)",
+            (long long)c->rms.failures, (long long)c->rms.of, c->rms.got, c->rms.reference, c->rms.allowed,
+            c->rms.ratio);
     for (int kind = 0; kind < KVG_SHARE_KINDS; kind++)
         if (c->shares[kind].failures)
             say_shares(reason, (enum kvg_share_kind)kind, &c->shares[kind]);
@@ -380,8 +409,9 @@ void kvg_compare_checks(const struct kvg_expectation *e, const uint16_t *out, co
 {
     struct comparison c = {.e = e, .out = out, .lse = lse};
     const struct check *const found[] = {&c.nonfinite, &c.empty, &c.lse_check, &c.bound,
-                                         &c.probable,  &c.gain,  &c.offset};
-    static const char *const names[] = {"nonfinite", "empty", "lse", "bound", "probable", "gain", "offset"};
+                                         &c.probable,  &c.gain,  &c.offset,    &c.rms};
+    static const char *const names[] = {"nonfinite", "empty", "lse",    "bound",
+                                        "probable",  "gain",  "offset", "rms"};
     enum { BY_ROW = sizeof found / sizeof found[0] };
     _Static_assert((int)BY_ROW + KVG_SHARE_KINDS == KVG_CHECKS, "a check is missing");
     c.gain_min = c.gain_max = c.gain_limit = NAN;

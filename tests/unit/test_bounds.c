@@ -818,7 +818,7 @@ static void test_gain_and_offset(void **state)
         for (int row = 0; row < ROWS; row++) {
             for (int d = 0; d < DIM; d++) {
                 emulated[d] = (float)(3.0 * rng_normal(&r));
-                noise[d] = (struct kvg_bound_noise){1e-6 * fabs((double)emulated[d]), 1e-7, 0, 0};
+                noise[d] = (struct kvg_bound_noise){.shared = 1e-6 * fabs((double)emulated[d]), .own = 1e-7};
                 got[d] = kvg_ref_bf16_encode((float)gains[i] * emulated[d]);
                 const double x = (double)kvg_ref_bf16_decode(kvg_ref_bf16_encode(emulated[d]));
                 const double y = (double)kvg_ref_bf16_decode(got[d]);
@@ -857,7 +857,7 @@ static void test_gain_with_a_loss(void **state)
         emulated[d] = kvg_ref_bf16_decode(kvg_ref_bf16_encode((float)(1.0 + rng_unit(&r))));
         loss[d] = 0.01f * (float)rng_unit(&r);
         got[d] = kvg_ref_bf16_encode(0.98f * emulated[d]);
-        noise[d] = (struct kvg_bound_noise){1e-9, 1e-9, 1e-9, 0};
+        noise[d] = (struct kvg_bound_noise){.shared = 1e-9, .own = 1e-9, .usual = 1e-9};
         lost += (double)loss[d] * (double)emulated[d];
         squares += (double)emulated[d] * (double)emulated[d];
         all += (double)loss[d];
@@ -890,7 +890,7 @@ static void test_gain_of_few_significands(void **state)
     for (int d = 0; d < DIM; d++) {
         emulated[d] = 1.0f + 0x1p-8f + (float)(d % 3); /* on a boundary of bf16, or 2 and 3 */
         got[d] = kvg_ref_bf16_encode(emulated[d] + 1e-6f);
-        noise[d] = (struct kvg_bound_noise){1e-6, 1e-6, 0, 0};
+        noise[d] = (struct kvg_bound_noise){.shared = 1e-6, .own = 1e-6};
     }
     kvg_systematic_row(&few, DIM, got, emulated, noise, no_loss, &tail);
     kvg_systematic_result(&few, &tail, KVG_GAIN_ALLOWANCE, &a);
@@ -922,7 +922,8 @@ static void test_defined(void **state)
         for (int d = 0; d < DIM; d++) {
             emulated[d] = d % 2 ? 1.5f : -0.75f;
             loss[d] = (float)(0.1 * size);
-            noise[d] = (struct kvg_bound_noise){size * tail.lambda, 0, size, size};
+            noise[d] =
+                (struct kvg_bound_noise){.shared = size * tail.lambda, .usual = size, .standard = size};
         }
         for (int row = 0; row < ROWS; row++)
             kvg_systematic_row(&sums, DIM, zero, emulated, noise, loss, &tail);
@@ -948,7 +949,8 @@ static void test_gain_without_meaning(void **state)
     struct kvg_systematic_result result;
     const uint16_t zero[4] = {0}, nan[4] = {0x7fc0, 0x7fc0, 0x7fc0, 0x7fc0};
     const float nothing[4] = {0}, small[4] = {1e-3f, -1e-3f, 1e-3f, 1e-3f};
-    const struct kvg_bound_noise noise[4] = {{1, 1, 0, 0}, {1, 1, 0, 0}, {1, 1, 0, 0}, {1, 1, 0, 0}};
+    const struct kvg_bound_noise noise[4] = {
+        {.shared = 1, .own = 1}, {.shared = 1, .own = 1}, {.shared = 1, .own = 1}, {.shared = 1, .own = 1}};
     kvg_bound_tail(KVG_CHECK_ALPHA, 1, &tail);
     kvg_systematic_row(&sums, 4, zero, nothing, noise, no_loss, &tail);
     kvg_systematic_result(&sums, &tail, KVG_GAIN_ALLOWANCE, &result);

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * rms.h: is the error as large, all elements together, as random rounding makes it?
+ *
+ * The probable bound allows every element the quantile of a tail; a kernel whose noise is everywhere a few
+ * times what it declares stays below it. So the squares are added up, over all sampled elements:
+ *
+ *     T = sum (y - R)^2,   y the output, R the emulated output rounded to the output format,
+ *
+ * and held to what noise of the declared size s (struct kvg_bound_noise) makes of it:
+ *   quiet elements, s below a quarter of a step of the output: y is R, or one step off where the noise
+ * carries it across a boundary; chance c = s / step or less on either side. T is sum c step^2, and strays
+ * from it as in systematic.h: elements of one significand step together, Bennett's inequality over
+ * significands; loud ones: y - R is noise and a difference of two roundings, at most a step, variance step^2
+ * / 6. Noise may push all elements of a row alike, rows are independent: with v_r = sum s^2 of a row, sum
+ * noise^2 <= sum v_r + 2 sqrt(x sum v_r^2) + 2 x max v_r  but for e^-x (Hsu, Kakade and Zhang, 2012, for
+ *           sub-Gaussian noise); the roundings by Hoeffding; the two by Minkowski.
+ */
+#ifndef KVG_HARNESS_RMS_H
+#define KVG_HARNESS_RMS_H
+
+#include <stdint.h>
+#include "bounds.h"
+#include "systematic.h"
+
+/* Sums over the rows of a case; start from zeros. */
+struct kvg_rms {
+    double count, sum;                     /* elements; T */
+    double expected;                       /* sum of c step^2 and of s^2 + step^2 / 6 */
+    double step_sq[KVG_SIGNIFICAND_CELLS]; /* quiet: sum of step^2 by significand */
+    double likely[KVG_SIGNIFICAND_CELLS];  /* and of c step^2 */
+    double noise, noise_sq, noise_most;    /* loud: sum, sum of squares and largest of v_r */
+    double rounding, rounding_sq;          /* loud: sum of step^2 and of step^4 */
+};
+
+/* Adds one row; arguments as for kvg_systematic_row. Elements that are not finite are left out. */
+void kvg_rms_row(struct kvg_rms *s, int64_t head_dim, const uint16_t *got, const float *emulated,
+                 const struct kvg_bound_noise *noise);
+
+struct kvg_rms_result {
+    double rms;       /* sqrt(T / elements), in units of the output; NaN without elements */
+    double predicted; /* the same of what is expected */
+    double limit;     /* what it may be */
+};
+void kvg_rms_result(const struct kvg_rms *s, const struct kvg_bound_tail *tail, struct kvg_rms_result *out);
+
+#endif
