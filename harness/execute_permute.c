@@ -253,7 +253,12 @@ static int wanted(struct kvg_execution *x, int want[KINDS])
     const int64_t cache = 2 * p->cache_elements * kvg_dtype_bytes(p->problem.kv_dtype);
     const int has[KINDS] = {p->num_blocks > 1, p->problem.q_heads > 1, p->problem.batch > 1, !x->device};
     int any = 0;
-    if (p->frame || cache > MOST_BYTES) /* the K and V of a frame are on the device alone */
+    int64_t available = INT64_MAX, total;
+    if (x->device && x->device->ops->memory(x->device, &available, &total))
+        return 0;
+    /* The K and V of a frame are on the device alone. Where there is no room for another cache there is no
+     * verdict. */
+    if (p->frame || cache > MOST_BYTES || available < 2 * cache)
         return 0;
     for (int i = 0; i < KINDS; i++)
         any += want[i] = has[i] && (!f || f->moved[i] < KVG_FOLLOWED_ENOUGH);

@@ -15,8 +15,8 @@ const struct kvg_kernel *kvg_registry_find(const char *name); /* NULL if unknown
 /* Load a plug-in. 0, or -1 with one sentence in why (no such file, no symbol, other ABI version, name taken).
  */
 int kvg_registry_load(const char *path, char *why, size_t size);
-/* Adds kernels of the program itself, under the rules for plug-ins; `who` names them in the error. The list
- * and its kernels must outlive the process. */
+/* Adds kernels of the program itself, under the rules for plug-ins; `who` names them in the error. The
+ * kernels must live until the process ends; the list is copied. */
 int kvg_registry_add(const char *who, const struct kvg_kernel *const *list, int64_t count, char *why,
                      size_t size);
 /* 1 if the kernel has the entry point that this phase needs. */

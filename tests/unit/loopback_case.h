@@ -17,19 +17,17 @@
 
 static inline int loopback_register(const struct kvg_kernel *kernels, int count)
 {
-    /* the registry keeps the list until the process ends */
     const struct kvg_kernel **list = malloc((size_t)count * sizeof(struct kvg_kernel *));
     char why[256];
     if (!list)
         return -1;
     for (int i = 0; i < count; i++)
         list[i] = &kernels[i];
-    if (kvg_registry_add("this test", list, count, why, sizeof why)) {
+    const int failed = kvg_registry_add("this test", list, count, why, sizeof why);
+    if (failed)
         print_error("%s\n", why);
-        free(list);
-        return -1;
-    }
-    return 0;
+    free(list);
+    return failed;
 }
 
 /* The device, with the right kernels and `count` more (0 and NULL: none). 0, or -1 and the reason is printed.
