@@ -331,7 +331,7 @@ static int run(int fault, const struct kvg_attention_args *a)
     return cudaGetLastError() == cudaSuccess ? KVG_OK : KVG_EDEVICE;
 }
 
-#define MUTANT(id, fault_class, checks, words)                                                               \
+#define MUTANT(id, fault_class, diagnosis, checks, words)                                                    \
     static int attention_##id(const struct kvg_attention_args *a)                                            \
     {                                                                                                        \
         return run(FAULT_##id, a);                                                                           \
@@ -355,7 +355,7 @@ static int run(int fault, const struct kvg_attention_args *a)
 
 extern "C" const struct kvg_kernel *const *kvg_plugin_kernels(int64_t *count)
 {
-#define MUTANT(id, fault_class, checks, words) &kernel_##id,
+#define MUTANT(id, fault_class, diagnosis, checks, words) &kernel_##id,
     static const struct kvg_kernel *const kernels[] = {
 #include "faults.def"
     };
