@@ -76,13 +76,21 @@ static float dot(const struct row *r, const float *key)
     return sum;
 }
 
+/* In (-1, 1), as good as random: from the last bits of x. */
+static float noise_of(float x)
+{
+    return (float)(int32_t)(kvg_f32_bits(x) * 2654435769u) * 0x1p-31f;
+}
+
 static float logit_of(struct row *r, float product)
 {
     const struct mutant *m = r->m;
     const float cap = r->p->soft_cap;
     if (FAULT(cap_before_scale) && cap > 0.0f)
         return cap * tanhf(product / cap) * r->logit_scale;
-    const float s = product * r->logit_scale;
+    float s = product * r->logit_scale;
+    if (FAULT(logit_noise))
+        s *= 1.0f + 0x1p-15f * noise_of(s);
     if (cap <= 0.0f || FAULT(cap_ignored) || FAULT(cap_ignored_fp8))
         return s;
     return FAULT(cap_rational) ? cap * (s / cap) / (1.0f + fabsf(s / cap)) : cap * tanhf(s / cap);

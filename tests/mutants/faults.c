@@ -46,6 +46,7 @@ const struct check mutant_checks[CHECKS] = {
     {"probable", "probable: "},
     {"gain", "gain: "},
     {"offset", "offset: "},
+    {"rms", "rms: "},
     {"slot", "slot: "},
     {"page", "page: "},
     {"split", "split: "},

@@ -28,7 +28,7 @@ extern const struct fault mutant_faults[FAULTS];
 struct check {
     const char *name, *words;
 };
-enum { CHECKS = 23, OTHER_RUNS = 7, CRASH = CHECKS - 1 };
+enum { CHECKS = 24, OTHER_RUNS = 7, CRASH = CHECKS - 1 };
 extern const struct check mutant_checks[CHECKS];
 
 /* Is it no fault, but the right kernel? */
