@@ -175,7 +175,8 @@ struct kvg_bound_element {
  * deviation with random roundings in the logits' sums too, where the bound takes their worst case. */
 struct kvg_bound_noise {
     double shared, own, usual;
-    double declared; /* as usual, but with the accumulators that the kernel declares: what rms.h predicts with */
+    double
+        declared; /* as usual, but with the accumulators that the kernel declares: what rms.h predicts with */
     double standard; /* standard deviation of what the standard is granted; 0 where FP32 is declared */
 };
 double kvg_bound_worst(const struct kvg_bound *b, const struct kvg_bound_row *row,

@@ -34,8 +34,8 @@ struct permutation {
     struct kvg_arithmetic arithmetic;
     int64_t out_row, lse_row; /* bytes of a (row, head) */
     int64_t rows;             /* (row, head) pairs */
-    char *out, *lse;          /* the verified output, then what the other order gave, in the old order */
-    char *out_now, *lse_now;
+    uint16_t *out, *out_now;  /* the verified output; what the other order gave, in the old order */
+    float *lse, *lse_now;
     struct kvg_attention_args moved; /* args with buffers of its own; data NULL until they were placed */
 };
 
@@ -63,7 +63,7 @@ static void release(struct permutation *m)
 }
 
 /* Outputs of the call before, where the host can read them. */
-static int bring(struct permutation *m, const char **out, const char **lse)
+static int bring(struct permutation *m, const void **out, const void **lse)
 {
     struct kvg_execution *x = m->x;
     *out = kvg_fetch(x, KVG_FETCHED_OUT, m->args->out, m->rows * m->out_row);
@@ -73,7 +73,7 @@ static int bring(struct permutation *m, const char **out, const char **lse)
 
 static int keep_verified(struct permutation *m)
 {
-    const char *out, *lse;
+    const void *out, *lse;
     if (kvg_call_attention(m->x, m->args) || bring(m, &out, &lse))
         return -1;
     memcpy(m->out, out, (size_t)(m->rows * m->out_row));
@@ -145,12 +145,13 @@ static int same_bits(const struct permutation *m)
 /* Number of the first (row, head) pair whose bits differ, out before lse. */
 static int64_t first_difference(const struct permutation *m, const char **what)
 {
+    const int64_t dim = m->x->prepared.problem.head_dim;
     for (int64_t i = 0; i < m->rows; i++) {
         *what = "out";
-        if (memcmp(m->out + i * m->out_row, m->out_now + i * m->out_row, (size_t)m->out_row))
+        if (memcmp(m->out + i * dim, m->out_now + i * dim, (size_t)m->out_row))
             return i;
         *what = "lse";
-        if (memcmp(m->lse + i * m->lse_row, m->lse_now + i * m->lse_row, (size_t)m->lse_row))
+        if (memcmp(&m->lse[i], &m->lse_now[i], (size_t)m->lse_row))
             return i;
     }
     return -1;
@@ -162,10 +163,9 @@ static int judge_by_bounds(struct permutation *m, const struct kind *k)
     struct kvg_error error;
     if (kvg_row_init(&other))
         return kvg_verdict(m->x, KVG_OUT_OF_MEMORY, "no memory for a row");
-    int failed =
-        kvg_compare_attention(m->e, (const uint16_t *)m->out_now, (const float *)m->lse_now, &other, &error)
-            ? kvg_verdict_of_error(m->x, &error)
-            : 0;
+    int failed = kvg_compare_attention(m->e, m->out_now, m->lse_now, &other, &error)
+                     ? kvg_verdict_of_error(m->x, &error)
+                     : 0;
     if (!failed && other.status == KVG_INCORRECT) {
         kvg_suspect(m->x, k->suspected, "right until the same work was given in another order");
         failed = kvg_verdict(m->x, KVG_INCORRECT, "%s: %s", k->when, other.reason);
@@ -195,7 +195,7 @@ static int judge(struct permutation *m, const struct kind *k)
 
 static int run_moved(struct permutation *m, const struct kind *k)
 {
-    const char *out, *lse;
+    const void *out, *lse;
     struct kvg_permuted host;
     const int status = kvg_permute(&m->x->prepared, k->which, &host);
     if (status)
@@ -217,7 +217,7 @@ static int run_shared(struct permutation *m, const struct kind *k)
     struct kvg_problem problem = *m->args->problem;
     struct kvg_attention_args args = *m->args;
     struct kvg_arithmetic other;
-    const char *out, *lse;
+    const void *out, *lse;
     void *workspace = x->workspace;
     const int64_t bytes = x->workspace_bytes;
     if (x->device)
