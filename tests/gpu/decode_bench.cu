@@ -209,6 +209,14 @@ static spec base_spec(kvg_path path, kvg_dtype kv, int64_t batch, int64_t len)
     return s;
 }
 
+static const struct {
+    kvg_path path;
+    kvg_dtype kv;
+} kinds[] = {{KVG_PATH_DEQUANT, KVG_BF16},
+             {KVG_PATH_DEQUANT, KVG_E4M3},
+             {KVG_PATH_DEQUANT, KVG_E5M2},
+             {KVG_PATH_FP8, KVG_E4M3}};
+
 /* A few small cases of every kind, for compute-sanitizer. */
 static void check_quick()
 {
@@ -232,13 +240,6 @@ static void check_quick()
     check_case(s, seed++, NULL, "quick", true);
     s.head_dim = 256;
     check_case(s, seed++, NULL, "quick", true);
-    const struct {
-        kvg_path path;
-        kvg_dtype kv;
-    } kinds[] = {{KVG_PATH_DEQUANT, KVG_BF16},
-                 {KVG_PATH_DEQUANT, KVG_E4M3},
-                 {KVG_PATH_DEQUANT, KVG_E5M2},
-                 {KVG_PATH_FP8, KVG_E4M3}};
     for (auto &k : kinds) /* 16 query rows a warp, whole and in part */
         for (int64_t q : {3, 4, 7}) {
             spec r = base_spec(k.path, k.kv, 2, 200);
@@ -307,13 +308,6 @@ static void check_rows(kvg_path path, kvg_dtype kv, uint64_t seed)
 
 static void check_all()
 {
-    struct kind {
-        kvg_path path;
-        kvg_dtype kv;
-    } kinds[] = {{KVG_PATH_DEQUANT, KVG_BF16},
-                 {KVG_PATH_DEQUANT, KVG_E4M3},
-                 {KVG_PATH_DEQUANT, KVG_E5M2},
-                 {KVG_PATH_FP8, KVG_E4M3}};
     check_store();
     int n = 0;
     for (auto &k : kinds) {

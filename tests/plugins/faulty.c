@@ -133,6 +133,12 @@ static void arithmetic_loose(const struct kvg_problem *p, int64_t seq_len, struc
     out->deterministic = 0;
 }
 
+static void arithmetic_anywhere(const struct kvg_problem *p, int64_t seq_len, struct kvg_arithmetic *out)
+{
+    arithmetic(p, seq_len, out);
+    out->same_bits_under = KVG_MOVE_PAGES | KVG_MOVE_HEADS | KVG_MOVE_SEQUENCES | KVG_MOVE_WORK;
+}
+
 static int64_t workspace(const struct kvg_problem *p)
 {
     (void)p;
@@ -383,6 +389,42 @@ static int races_rarely(const struct kvg_attention_args *a)
     return KVG_OK;
 }
 
+/* The last bit of the first logarithm depends on where the first page lies, ... */
+static int minds_pages(const struct kvg_attention_args *a)
+{
+    right(a);
+    if (a->lse)
+        a->lse[0] =
+            nextafterf(a->lse[0], 2 * (int64_t)a->block_table[0] < a->num_blocks ? INFINITY : -INFINITY);
+    return KVG_OK;
+}
+
+/* ... on the number of a head, ... */
+static int minds_heads(const struct kvg_attention_args *a)
+{
+    right(a);
+    if (a->lse)
+        a->lse[0] = nextafterf(a->lse[0], INFINITY);
+    return KVG_OK;
+}
+
+/* ... on the place of a sequence. */
+static int minds_sequences(const struct kvg_attention_args *a)
+{
+    right(a);
+    for (int64_t h = 0; a->lse && h < a->problem->q_heads; h++)
+        a->lse[h] = nextafterf(a->lse[h], INFINITY);
+    return KVG_OK;
+}
+
+static int fails_on_two_threads(const struct kvg_attention_args *a)
+{
+    right(a);
+    if (a->problem->threads == 2)
+        ((uint16_t *)a->out)[0] ^= 0x8000;
+    return KVG_OK;
+}
+
 /* Leaves the last element alone. */
 static int forgets_one(const struct kvg_attention_args *a)
 {
@@ -405,7 +447,7 @@ static int needs_plan(const struct kvg_attention_args *a)
     return memcmp(a->workspace, "planned", 8) == 0 ? right(a) : KVG_EINVAL;
 }
 
-#define KERNEL(id, how)                                                                                      \
+#define KERNEL_AS(id, how, declared)                                                                         \
     static const struct kvg_kernel kernel_##id = {KVG_KERNEL_ABI_VERSION,                                    \
                                                   sizeof(struct kvg_kernel),                                 \
                                                   "faulty/" #id,                                             \
@@ -413,13 +455,14 @@ static int needs_plan(const struct kvg_attention_args *a)
                                                   KVG_DEVICE_CPU,                                            \
                                                   -1,                                                        \
                                                   supports,                                                  \
-                                                  arithmetic,                                                \
+                                                  declared,                                                  \
                                                   workspace,                                                 \
                                                   NULL,                                                      \
                                                   NULL,                                                      \
                                                   NULL,                                                      \
                                                   how,                                                       \
                                                   NULL}
+#define KERNEL(id, how) KERNEL_AS(id, how, arithmetic)
 KERNEL(none, right);
 KERNEL(crashes, crashes);
 KERNEL(aborts, aborts);
@@ -446,20 +489,11 @@ KERNEL(crashes_far, crashes_far);
 KERNEL(needs_lse, needs_lse);
 KERNEL(races, races);
 KERNEL(races_rarely, races_rarely);
-static const struct kvg_kernel kernel_wavers_openly = {KVG_KERNEL_ABI_VERSION,
-                                                       sizeof(struct kvg_kernel),
-                                                       "faulty/wavers_openly",
-                                                       "no fault: declares that it wavers",
-                                                       KVG_DEVICE_CPU,
-                                                       -1,
-                                                       supports,
-                                                       arithmetic_loose,
-                                                       workspace,
-                                                       NULL,
-                                                       NULL,
-                                                       NULL,
-                                                       wavers_within_bounds,
-                                                       NULL};
+KERNEL_AS(wavers_openly, wavers_within_bounds, arithmetic_loose);
+KERNEL_AS(minds_pages, minds_pages, arithmetic_anywhere);
+KERNEL_AS(minds_heads, minds_heads, arithmetic_anywhere);
+KERNEL_AS(minds_sequences, minds_sequences, arithmetic_anywhere);
+KERNEL(fails_on_two_threads, fails_on_two_threads);
 static const struct kvg_kernel kernel_takes_nothing = {KVG_KERNEL_ABI_VERSION,
                                                        sizeof(struct kvg_kernel),
                                                        "faulty/takes_nothing",
@@ -515,6 +549,10 @@ static const struct kvg_kernel *const kernels[] = {&kernel_none,
                                                    &kernel_races,
                                                    &kernel_races_rarely,
                                                    &kernel_wavers_openly,
+                                                   &kernel_minds_pages,
+                                                   &kernel_minds_heads,
+                                                   &kernel_minds_sequences,
+                                                   &kernel_fails_on_two_threads,
                                                    &kernel_takes_nothing,
                                                    &kernel_needs_plan,
                                                    &kernel_talks};

@@ -351,6 +351,43 @@ static void a_rare_race_takes_more_repeats(void **state)
     kvg_worker_stop(worker);
 }
 
+/* Two sequences for those who mind their place. */
+static void other_orders_are_tried(void **state)
+{
+    static const struct {
+        const char *kernel, *reason, *suspected;
+    } faults[] = {
+        {"minds_pages", "permuted: with its pages at other places: other bits in lse", "layout"},
+        {"minds_heads", "permuted: with its heads under other numbers: other bits in lse", "head mapping"},
+        {"minds_sequences", "permuted: with its sequences in another order: other bits in lse",
+         "empty or split"},
+        {"fails_on_two_threads", "permuted: shared out over another number of threads: ", "empty or split"},
+    };
+    struct kvg_run_options options;
+    (void)state;
+    quick_options(&options);
+    struct kvg_worker *worker = start(&options);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        struct kvg_case c;
+        struct kvg_row row;
+        struct kvg_error error = {0};
+        small_case(&c, faults[i].kernel, "none");
+        if (strcmp(faults[i].kernel, "minds_sequences") == 0) {
+            c.batch = 2;
+            c.q_heads = c.kv_heads = 1; /* nothing that other numbers of heads could show first */
+        }
+        assert_int_equal(kvg_row_init(&row), 0);
+        assert_int_equal(kvg_worker_run(worker, &c, &row, &error), 0);
+        if (row.status != KVG_INCORRECT ||
+            strncmp(row.reason, faults[i].reason, strlen(faults[i].reason)) != 0)
+            fail_msg("%s: %s, '%s'", faults[i].kernel, kvg_status_name((enum kvg_status)row.status),
+                     row.reason);
+        assert_string_equal(row.suspected, faults[i].suspected);
+        kvg_row_free(&row);
+    }
+    kvg_worker_stop(worker);
+}
+
 static void a_signal_interrupts(void **state)
 {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
@@ -427,6 +464,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(profile_runs_once),
         cmocka_unit_test(report_when_asked),
         cmocka_unit_test(a_rare_race_takes_more_repeats),
+        cmocka_unit_test(other_orders_are_tried),
         cmocka_unit_test(a_signal_interrupts),
     };
     return cmocka_run_group_tests(tests, build_plugin, remove_plugin);
