@@ -50,7 +50,7 @@ set xlabel "context, keys per sequence"
 set label 1 math ? "GFLOP/s" : ARG7 eq "store" ? "read and written, GB/s" : "K and V payload, GB/s" \
     at screen 16.0 / wide, graph 0.5 center rotate
 
-# Everything that is drawn lies within: rates to the ends of their bars, and roofs at their highest. A roof 20 times above
+# Everything that is drawn lies within: rates to the ends of their bars, and roofs at their highest. A roof 10 times above
 # would press the rates onto the axis: it is not drawn, and its name gives its value.
 set yrange [*:*]
 top_rate = 0
@@ -61,7 +61,7 @@ highest = top_rate
 drawn = ""; beside = "" # roofs; what stands behind the name of each
 do for [k = 1:m] { undefine STATS_*
     stats data index n using roof(k) nooutput
-    if (STATS_max < 20 * top_rate) {
+    if (STATS_max < 10 * top_rate) {
         drawn = drawn." ".word(roofs, k); beside = beside." -"
         if (STATS_max > highest) { highest = STATS_max }
     } else { beside = beside.sprintf(STATS_mean < 1000 ? " %.3g" : " %.0f", STATS_mean) } }
