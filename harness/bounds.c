@@ -225,9 +225,8 @@ int kvg_bound_init(struct kvg_bound *b, const struct kvg_problem *problem, const
                      : 0.0;
     const struct kvg_ref_format_info *p = kvg_ref_format_info(ref_format(d->p_format));
     b->p_rel = unit_roundoff(ref_format(d->p_format));
-    if (d->p_format != KVG_F32) {
+    if (d->p_format != KVG_F32)
         b->p_abs = ldexp(1.0, p->min_exponent - p->mantissa_bits - 1 - p_offset(d));
-    }
     b->rounded_row_sum = d->row_sum_of_rounded_p;
     b->tile = d->tile;
     b->split = d->split_tokens;

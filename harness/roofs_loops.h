@@ -151,10 +151,9 @@ static float loop_fma(int64_t steps, int64_t *operations)
     }
     for (int c = 0; c < FMA_CHAINS; c++)
         sum[c] = addend * (float)c;
-    for (int64_t s = 0; s < steps; s++) {
+    for (int64_t s = 0; s < steps; s++)
         for (int c = 0; c < FMA_CHAINS; c++)
             sum[c] = FLOATS_FMA(sum[c], factor, addend);
-    }
     float result = 0;
     for (int c = 0; c < FMA_CHAINS; c++)
         for (int i = 0; i < FLOAT_LANES; i++)

@@ -188,12 +188,11 @@ static int parse_command(int argc, char **argv, struct kvg_run_command *c, struc
         free(rest);
         return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory");
     }
-    for (int i = 0; i < argc; i++) {
+    for (int i = 0; i < argc; i++)
         if (strncmp(argv[i], "--benchmark_", 12) == 0 && strcmp(argv[i], "--benchmark_FLAG") != 0)
             c->flags[flags++] = argv[i];
         else
             rest[n++] = argv[i];
-    }
     kvg_options_parse(&argp, n, rest, c);
     free(rest);
     c->run.plugins = c->plan.n_plugins ? c->plan.plugins : NULL;

@@ -280,12 +280,11 @@ char *kvg_argv_quote(int argc, char **argv)
             continue;
         }
         *end++ = '\'';
-        for (const char *c = argv[i]; *c; c++) {
+        for (const char *c = argv[i]; *c; c++)
             if (*c == '\'')
                 end = stpcpy(end, "'\\''");
             else
                 *end++ = *c;
-        }
         *end++ = '\'';
     }
     *end = '\0';

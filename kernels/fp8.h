@@ -52,9 +52,8 @@ static inline uint32_t kvg_fp8_magnitude(const struct kvg_fp8_format *f, float m
     const int shift = 23 - f->mantissa_bits;
     uint32_t bits;
 
-    if (magnitude < f->min_normal) {
+    if (magnitude < f->min_normal)
         return kvg_f32_bits(magnitude + f->subnormal_magic) - kvg_f32_bits(f->subnormal_magic);
-    }
     bits = kvg_f32_bits(magnitude < f->max ? magnitude : f->max);
     bits += (1u << (shift - 1)) - 1u + ((bits >> shift) & 1u);
     return (bits >> shift) - ((uint32_t)(127 - f->bias) << f->mantissa_bits);
@@ -64,9 +63,8 @@ static inline uint8_t kvg_fp8_e4m3_encode(float value)
 {
     const uint32_t bits = kvg_f32_bits(value), sign = bits >> 24 & 0x80u, magnitude = bits & 0x7fffffffu;
 
-    if (magnitude > 0x7f800000u) {
+    if (magnitude > 0x7f800000u)
         return 0x7fu;
-    }
     return (uint8_t)(sign | kvg_fp8_magnitude(&KVG_FP8_E4M3, kvg_f32_from_bits(magnitude)));
 }
 
@@ -74,9 +72,8 @@ static inline uint8_t kvg_fp8_e5m2_encode(float value)
 {
     const uint32_t bits = kvg_f32_bits(value), sign = bits >> 24 & 0x80u, magnitude = bits & 0x7fffffffu;
 
-    if (magnitude > 0x7f800000u) {
+    if (magnitude > 0x7f800000u)
         return 0x7fu;
-    }
     return (uint8_t)(sign | kvg_fp8_magnitude(&KVG_FP8_E5M2, kvg_f32_from_bits(magnitude)));
 }
 
@@ -86,9 +83,8 @@ static inline uint8_t kvg_fp8_e4m3fnuz_encode(float value)
     const uint32_t bits = kvg_f32_bits(value), sign = bits >> 24 & 0x80u, magnitude = bits & 0x7fffffffu;
     uint32_t code;
 
-    if (magnitude > 0x7f800000u) {
+    if (magnitude > 0x7f800000u)
         return 0x80u;
-    }
     code = kvg_fp8_magnitude(&KVG_FP8_E4M3FNUZ, kvg_f32_from_bits(magnitude));
     return (uint8_t)(code == 0u ? 0u : sign | code);
 }
@@ -98,9 +94,8 @@ static inline float kvg_fp8_value(const struct kvg_fp8_format *f, uint32_t code)
 {
     const uint32_t exponent = code >> f->mantissa_bits;
 
-    if (exponent == 0u) { /* code counts smallest subnormals */
+    if (exponent == 0u) /* code counts smallest subnormals */
         return (float)code * (f->min_normal / (float)(1 << f->mantissa_bits));
-    }
     return kvg_f32_from_bits((code + ((uint32_t)(127 - f->bias) << f->mantissa_bits))
                              << (23 - f->mantissa_bits));
 }
@@ -109,9 +104,8 @@ static inline float kvg_fp8_e4m3_decode(uint8_t code)
 {
     const uint32_t sign = (uint32_t)(code & 0x80u) << 24, magnitude = code & 0x7fu;
 
-    if (magnitude == 0x7fu) {
+    if (magnitude == 0x7fu)
         return kvg_f32_from_bits(sign | 0x7fc00000u);
-    }
     return kvg_f32_from_bits(sign | kvg_f32_bits(kvg_fp8_value(&KVG_FP8_E4M3, magnitude)));
 }
 
@@ -119,9 +113,8 @@ static inline float kvg_fp8_e5m2_decode(uint8_t code)
 {
     const uint32_t sign = (uint32_t)(code & 0x80u) << 24, magnitude = code & 0x7fu;
 
-    if (magnitude >= 0x7cu) {
+    if (magnitude >= 0x7cu)
         return kvg_f32_from_bits(sign | (magnitude == 0x7cu ? 0x7f800000u : 0x7fc00000u));
-    }
     return kvg_f32_from_bits(sign | kvg_f32_bits(kvg_fp8_value(&KVG_FP8_E5M2, magnitude)));
 }
 
@@ -129,9 +122,8 @@ static inline float kvg_fp8_e4m3fnuz_decode(uint8_t code)
 {
     const uint32_t sign = (uint32_t)(code & 0x80u) << 24, magnitude = code & 0x7fu;
 
-    if (code == 0x80u) {
+    if (code == 0x80u)
         return kvg_f32_from_bits(0x7fc00000u);
-    }
     return kvg_f32_from_bits(sign | kvg_f32_bits(kvg_fp8_value(&KVG_FP8_E4M3FNUZ, magnitude)));
 }
 
@@ -140,9 +132,8 @@ static inline uint16_t kvg_bf16_encode(float value)
 {
     const uint32_t bits = kvg_f32_bits(value);
 
-    if ((bits & 0x7fffffffu) > 0x7f800000u) {
+    if ((bits & 0x7fffffffu) > 0x7f800000u)
         return (uint16_t)(bits >> 16 | 0x40u);
-    }
     return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
@@ -157,12 +148,10 @@ static inline float kvg_f16_decode(uint16_t code)
     const uint32_t sign = (uint32_t)(code & 0x8000u) << 16, exponent = code >> 10 & 0x1fu,
                    fraction = code & 0x3ffu;
 
-    if (exponent == 0u) {
+    if (exponent == 0u)
         return kvg_f32_from_bits(sign | kvg_f32_bits((float)fraction * 0x1p-24f));
-    }
-    if (exponent == 0x1fu) { /* a signalling NaN turns quiet, as the hardware's conversion does */
+    if (exponent == 0x1fu) /* a signalling NaN turns quiet, as the hardware's conversion does */
         return kvg_f32_from_bits(sign | 0x7f800000u | fraction << 13 | (fraction != 0u ? 0x400000u : 0u));
-    }
     return kvg_f32_from_bits(sign | (exponent + 112u) << 23 | fraction << 13);
 }
 

@@ -55,12 +55,10 @@ const struct kvg_kernel *kvg_registry_get(int64_t i)
     int64_t cuda;
     const struct kvg_kernel *const *list = cuda_kernels(&cuda);
 
-    if (i < 0 || i >= CPU_KERNELS + cuda + plugins.count) {
+    if (i < 0 || i >= CPU_KERNELS + cuda + plugins.count)
         return NULL;
-    }
-    if (i < CPU_KERNELS) {
+    if (i < CPU_KERNELS)
         return cpu_kernels[i];
-    }
     return i < CPU_KERNELS + cuda ? list[i - CPU_KERNELS] : plugins.kernel[i - CPU_KERNELS - cuda];
 }
 
@@ -68,11 +66,9 @@ const struct kvg_kernel *kvg_registry_find(const char *name)
 {
     const struct kvg_kernel *kernel;
 
-    for (int64_t i = 0; (kernel = kvg_registry_get(i)) != NULL; i++) {
-        if (strcmp(kernel->name, name) == 0) {
+    for (int64_t i = 0; (kernel = kvg_registry_get(i)) != NULL; i++)
+        if (strcmp(kernel->name, name) == 0)
             return kernel;
-        }
-    }
     return NULL;
 }
 
@@ -93,9 +89,8 @@ static int check_kernel(const char *path, const struct kvg_kernel *const *list, 
 {
     const struct kvg_kernel *kernel = list[i];
 
-    if (!kernel) {
+    if (!kernel)
         return refuse(why, size, "%s: kernel %lld of the plug-in is NULL", path, (long long)i);
-    }
     if (kernel->abi_version != KVG_KERNEL_ABI_VERSION || kernel->struct_size != sizeof(struct kvg_kernel)) {
         return refuse(
             why, size,
@@ -104,9 +99,8 @@ static int check_kernel(const char *path, const struct kvg_kernel *const *list, 
             path, kernel->abi_version, kernel->struct_size, KVG_KERNEL_ABI_VERSION,
             sizeof(struct kvg_kernel));
     }
-    if (!kernel->name || !kernel->name[0] || !kernel->summary || !kernel->supports) {
+    if (!kernel->name || !kernel->name[0] || !kernel->summary || !kernel->supports)
         return refuse(why, size, "%s: kernel %lld lacks a name, a summary or `supports`", path, (long long)i);
-    }
     if (!kernel->store && !kernel->quantize_q && !kernel->attention) {
         return refuse(why, size, "%s: kernel '%s' has no entry point (store, quantize_q or attention)", path,
                       kernel->name);
@@ -115,14 +109,11 @@ static int check_kernel(const char *path, const struct kvg_kernel *const *list, 
         return refuse(why, size, "%s: kernel '%s' attends but does not declare its arithmetic", path,
                       kernel->name);
     }
-    if (kvg_registry_find(kernel->name)) {
+    if (kvg_registry_find(kernel->name))
         return refuse(why, size, "%s: the kernel name '%s' is taken", path, kernel->name);
-    }
-    for (int64_t j = 0; j < i; j++) {
-        if (strcmp(list[j]->name, kernel->name) == 0) {
+    for (int64_t j = 0; j < i; j++)
+        if (strcmp(list[j]->name, kernel->name) == 0)
             return refuse(why, size, "%s: the plug-in has two kernels named '%s'", path, kernel->name);
-        }
-    }
     return 0;
 }
 
@@ -132,21 +123,16 @@ int kvg_registry_add(const char *path, const struct kvg_kernel *const *list, int
 {
     const struct kvg_kernel **grown;
 
-    if (!list || count < 1) {
+    if (!list || count < 1)
         return refuse(why, size, "%s: %s returned no kernels", path, KVG_PLUGIN_SYMBOL);
-    }
-    for (int64_t i = 0; i < count; i++) {
-        if (check_kernel(path, list, i, why, size) != 0) {
+    for (int64_t i = 0; i < count; i++)
+        if (check_kernel(path, list, i, why, size) != 0)
             return -1;
-        }
-    }
     grown = realloc(plugins.kernel, (size_t)(plugins.count + count) * sizeof(struct kvg_kernel *));
-    if (!grown) {
+    if (!grown)
         return refuse(why, size, "%s: out of memory", path);
-    }
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = 0; i < count; i++)
         grown[plugins.count + i] = list[i];
-    }
     plugins.kernel = grown;
     plugins.count += count;
     return 0;
@@ -165,17 +151,15 @@ int kvg_registry_load(const char *path, char *why, size_t size)
         name = here;
     }
     object = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    if (!object) {
+    if (!object)
         return refuse(why, size, "cannot load the plug-in: %s", dlerror());
-    }
     *(void **)&kernels = dlsym(object, KVG_PLUGIN_SYMBOL);
     if (!kernels) {
         refuse(why, size, "%s: no symbol %s; see kernels/README.md", path, KVG_PLUGIN_SYMBOL);
     } else {
         const struct kvg_kernel *const *list = kernels(&count);
-        if (kvg_registry_add(path, list, count, why, size) == 0) {
+        if (kvg_registry_add(path, list, count, why, size) == 0)
             return 0; /* stays loaded until the process ends: the list points into it */
-        }
     }
     dlclose(object);
     return -1;
@@ -204,14 +188,12 @@ const struct kvg_kernel *kvg_registry_best(const struct kvg_problem *problem, kv
     const struct kvg_kernel *best = NULL, *kernel;
     int best_rank = 0;
 
-    if (!supports) {
+    if (!supports)
         supports = ask_itself;
-    }
     refuse(why, size, "no kernel has the entry point that this phase needs");
     for (int64_t i = 0; (kernel = kvg_registry_get(i)) != NULL; i++) {
-        if (!kvg_kernel_has_entry(kernel, problem->phase)) {
+        if (!kvg_kernel_has_entry(kernel, problem->phase))
             continue;
-        }
         const int rank = kvg_kernel_rank(kernel, problem);
         /* The rank first: an answer of `supports` may cost a process. */
         if ((!best || rank > best_rank) && supports(context, kernel, problem, why, size)) {

@@ -81,14 +81,13 @@ static void export_csv(FILE *out, const struct kvg_results *results, const struc
 
 static void put_markdown_cell(FILE *out, const char *text)
 {
-    for (; *text; text++) {
+    for (; *text; text++)
         if (*text == '\n' || *text == '\r')
             putc(' ', out);
         else if (*text == '|' || *text == '\\')
             fprintf(out, "\\%c", *text);
         else
             putc(*text, out);
-    }
 }
 
 static void export_markdown(FILE *out, const struct kvg_results *results,

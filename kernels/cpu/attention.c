@@ -28,9 +28,8 @@ static int number_items(struct kvg_attention_call *call)
         const int64_t n = a->seq_lens[b], q_len = (int64_t)a->cu_q_lens[b + 1] - a->cu_q_lens[b];
         int64_t splits;
 
-        if (n < 0 || n > p->max_seq_len || q_len < 0 || q_len > p->max_q_len) {
+        if (n < 0 || n > p->max_seq_len || q_len < 0 || q_len > p->max_q_len)
             return KVG_EINVAL;
-        }
         splits = kvg_splits_of(call, n);
         call->first_item[b] = items;
         call->first_part[b] = parts;
@@ -52,11 +51,10 @@ static void find_item(const struct kvg_attention_call *call, int64_t index, stru
 
     while (high - low > 1) {
         const int64_t middle = low + (high - low) / 2;
-        if (call->first_item[middle] <= index) {
+        if (call->first_item[middle] <= index)
             low = middle;
-        } else {
+        else
             high = middle;
-        }
     }
     it->seq = low;
     it->seq_len = a->seq_lens[low];
@@ -89,11 +87,10 @@ static void turn_whole(const struct kvg_attention_call *call, const struct kvg_i
 {
     const int64_t dim = call->problem->head_dim, rows = it->heads * call->plan.block_rows;
 
-    if (on) {
+    if (on)
         call->ops->whole_begin(it->queries * call->plan.group, dim, t->acc, rows, call->plan.acc_stride);
-    } else {
+    else
         call->ops->whole_end(dim, t->acc, rows, call->plan.acc_stride);
-    }
 }
 
 static void prepare_item(const struct kvg_attention_call *call, const struct kvg_item *it,
@@ -132,9 +129,8 @@ static void run_item(const struct kvg_attention_call *call, const struct kvg_ite
     int may, whole = 0;
 
     prepare_item(call, it, t);
-    for (int64_t h = 0; h < it->heads; h++) {
+    for (int64_t h = 0; h < it->heads; h++)
         kvg_describe_softmax(call, it->head + h, &how[h]);
-    }
     if (it->begin < it->end) {
         kvg_find_rows(call, &a->k_cache, it, start, it->begin, it->end, &k_now);
         kvg_find_rows(call, &a->v_cache, it, start, it->begin, it->end, &v_now);
@@ -147,17 +143,15 @@ static void run_item(const struct kvg_attention_call *call, const struct kvg_ite
             whole = !whole;
             turn_whole(call, it, t, whole);
         }
-        if (whole) {
+        if (whole)
             kvg_attend_whole(call, it, t, how, &k_now, &v_now, &k_next, &v_next);
-        } else {
+        else
             kvg_attend_heads(call, it, t, start, how, &k_now, &v_now, &k_next, &v_next);
-        }
         k_now = k_next;
         v_now = v_next;
     }
-    if (whole) {
+    if (whole)
         turn_whole(call, it, t, 0);
-    }
     kvg_finish_item(call, it, t);
 }
 
@@ -183,37 +177,32 @@ int kvg_attention_run(const struct kvg_attention_ops *ops, const struct kvg_atte
     int status;
 
     kvg_attention_plan(ops, args->problem, &call.plan);
-    if (!args->workspace || args->workspace_bytes < call.plan.bytes) {
+    if (!args->workspace || args->workspace_bytes < call.plan.bytes)
         return KVG_EINVAL;
-    }
     call.base = (char *)kvg_round_up((int64_t)(intptr_t)args->workspace, KVG_ALIGN);
     call.first_item = (int64_t *)(call.base + call.plan.sequences_at);
     call.first_part = call.first_item + call.problem->batch + 1;
     status = number_items(&call);
-    if (status != KVG_OK) {
+    if (status != KVG_OK)
         return status;
-    }
     items = call.first_item[call.problem->batch];
 #pragma omp parallel num_threads(call.problem->threads)
     {
         struct kvg_item_scratch t;
 
         thread_scratch(&call, omp_get_thread_num(), &t);
-        if (ops->begin) {
+        if (ops->begin)
             ops->begin();
-        }
 #pragma omp for schedule(dynamic, 1)
         for (int64_t i = 0; i < items; i++) {
             struct kvg_item it;
             find_item(&call, i, &it);
             run_item(&call, &it, &t);
         }
-        if (ops->end) {
+        if (ops->end)
             ops->end();
-        }
-        for (int64_t b = 0; b < call.problem->batch; b++) {
+        for (int64_t b = 0; b < call.problem->batch; b++)
             kvg_merge_sequence(&call, b, t.acc);
-        }
     }
     return KVG_OK;
 }

@@ -140,9 +140,8 @@ static inline int64_t kvg_round_up(int64_t value, int64_t step)
 /* Into the second-level cache: a tile of all heads is larger than the first level. */
 static inline void kvg_prefetch(const char *address, int64_t bytes)
 {
-    for (int64_t i = 0; i < bytes; i += KVG_LINE) {
+    for (int64_t i = 0; i < bytes; i += KVG_LINE)
         __builtin_prefetch(address + i, 0, 2);
-    }
 }
 
 #endif

@@ -93,9 +93,8 @@ static void pack_q(const void *const *row, int64_t rows, int64_t dim, enum kvg_d
         for (int64_t d = 0; d < dim; d++) {
             const uint16_t q = q_element(row[r], d, dtype);
             out[r / ROWS * ROWS * chunks(dim) * CHUNK + (d / 2 * ROWS + r % ROWS) * 2 + d % 2] = q;
-            if (columns) {
+            if (columns)
                 whole_q[whole_q_place(columns, r, d)] = q;
-            }
         }
     }
 }
@@ -179,18 +178,15 @@ ALWAYS_INLINE void logits_few(enum kvg_dtype dtype, const struct kvg_keys *keys,
 
     decode_keys(dtype, keys, 0, KEYS, k);
     for (int64_t j = 0; j < keys->count; j += KEYS) {
-        if (j + KEYS < keys->count) {
+        if (j + KEYS < keys->count)
             decode_keys(dtype, keys, j + KEYS, KEYS, k + (j / KEYS + 1) * block);
-        }
         MEMORY_BARRIER();
         logits_block(k + j / KEYS * block, q, dim, product + j * ROWS);
         MEMORY_BARRIER();
     }
-    for (int64_t j = 0; j < keys->count; j += KEYS) {
-        for (int64_t i = 0; i < rows; i += 4) {
+    for (int64_t j = 0; j < keys->count; j += KEYS)
+        for (int64_t i = 0; i < rows; i += 4)
             transpose_4(product + j * ROWS + i, s + i * KVG_TILE + j);
-        }
-    }
 }
 
 ALWAYS_INLINE void logits_as(enum kvg_dtype dtype, const struct kvg_keys *keys, const uint16_t *q,
@@ -207,11 +203,9 @@ ALWAYS_INLINE void logits_as(enum kvg_dtype dtype, const struct kvg_keys *keys, 
     MEMORY_BARRIER();
     for (int64_t r = 0; r < rows; r += ROWS) {
         logits_16(k, q + r * chunks(dim) * CHUNK, dim, product);
-        for (int64_t j = 0; j < keys->count; j += KEYS) {
-            for (int64_t i = 0; i < ROWS && r + i < rows; i += 4) {
+        for (int64_t j = 0; j < keys->count; j += KEYS)
+            for (int64_t i = 0; i < ROWS && r + i < rows; i += 4)
                 transpose_4(product + j * ROWS + i, s + (r + i) * KVG_TILE + j);
-            }
-        }
     }
 }
 
@@ -293,9 +287,8 @@ ALWAYS_INLINE void decode_half(enum kvg_dtype dtype, const struct kvg_keys *keys
             _mm512_store_si512(out + 96, value[3]);
         }
     }
-    for (; j < begin + CHUNK_KEYS; j += 2, out += 2 * stride) {
+    for (; j < begin + CHUNK_KEYS; j += 2, out += 2 * stride)
         memset(out, 0, STRIP * 4);
-    }
 }
 
 /* Up to 16 rows: 32 keys by 64 dims are decoded ahead of the tiles. */
@@ -308,11 +301,10 @@ ALWAYS_INLINE void values_few(enum kvg_dtype dtype, const struct kvg_keys *keys,
     for (int64_t d = 0; d < dim; d += STRIP) {
         clear_products();
         for (int64_t h = 0; h < halves; h++) {
-            if (h + 1 < halves) {
+            if (h + 1 < halves)
                 decode_half(dtype, keys, (h + 1) * CHUNK_KEYS, d, v);
-            } else if (d + STRIP < dim) {
+            else if (d + STRIP < dim)
                 decode_half(dtype, keys, 0, d + STRIP, v);
-            }
             MEMORY_BARRIER();
             add_half(p + h * CHUNK_KEYS, v + h * CHUNK_KEYS * stride + 2 * d, stride);
         }
@@ -329,18 +321,15 @@ ALWAYS_INLINE void values_as(enum kvg_dtype dtype, const struct kvg_keys *keys, 
         values_few(dtype, keys, p, factor, rows, v, acc, acc_stride);
         return;
     }
-    for (int64_t d = 0; d < dim; d += STRIP) {
-        for (int64_t h = 0; h < halves; h++) {
+    for (int64_t d = 0; d < dim; d += STRIP)
+        for (int64_t h = 0; h < halves; h++)
             decode_half(dtype, keys, h * CHUNK_KEYS, d, v);
-        }
-    }
     MEMORY_BARRIER();
     for (int64_t r = 0; r < rows; r += ROWS) {
         for (int64_t d = 0; d < dim; d += STRIP) {
             clear_products();
-            for (int64_t h = 0; h < halves; h++) {
+            for (int64_t h = 0; h < halves; h++)
                 add_half(p + r * KVG_TILE + h * CHUNK_KEYS, v + h * CHUNK_KEYS * stride + 2 * d, stride);
-            }
             add_products(rows - r < ROWS ? rows - r : ROWS, dim - d, factor + r, products(v, dim),
                          acc + r * acc_stride + d, acc_stride);
         }

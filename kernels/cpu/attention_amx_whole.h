@@ -223,13 +223,11 @@ struct stream {
 /* Prefetches one row. */
 ALWAYS_INLINE void step(struct stream *s, int lines, int near)
 {
-    for (int i = 0; i < lines; i++) {
-        if (near) {
+    for (int i = 0; i < lines; i++)
+        if (near)
             _mm_prefetch(s->at + KVG_LINE * i, _MM_HINT_T0);
-        } else {
+        else
             _mm_prefetch(s->at + KVG_LINE * i, _MM_HINT_T1);
-        }
-    }
     s->row++;
     s->at = s->row % PIECE_ROWS ? s->at + s->stride : s->piece[s->row / PIECE_ROWS] + s->offset;
 }
@@ -258,13 +256,11 @@ ALWAYS_INLINE void whole_k(enum kvg_dtype dtype, int slices, const struct kvg_wh
             decode_slice(dtype, t, row, &a, &b);
             _mm512_store_si512(out[e >> 1] + at, a);
             _mm512_store_si512(out[2 + (e >> 1)] + at, b);
-            if (slices == 1 || j % 2 == 1) {
+            if (slices == 1 || j % 2 == 1)
                 step(near, lines, 1);
-            }
 #pragma GCC unroll 3
-            for (int i = 0; i < rows; i++) {
+            for (int i = 0; i < rows; i++)
                 step(far, lines, 0);
-            }
         }
     }
 }
@@ -306,9 +302,8 @@ ALWAYS_INLINE __m512 load_keys(int64_t columns, const float *s, int i)
     const float *at = s + 4 * i * columns;
     __m512 z;
 
-    if (columns == 4) {
+    if (columns == 4)
         return _mm512_load_ps(at);
-    }
     z = _mm512_castps128_ps512(_mm_load_ps(at));
     z = _mm512_insertf32x4(z, _mm_load_ps(at + columns), 1);
     z = _mm512_insertf32x4(z, _mm_load_ps(at + 2 * columns), 2);
@@ -335,9 +330,8 @@ ALWAYS_INLINE __m512 row_maxima(int64_t columns, const float *s)
 {
     __m512 most = load_keys(columns, s, 0);
 
-    for (int i = 1; i < KVG_TILE / 4; i++) {
+    for (int i = 1; i < KVG_TILE / 4; i++)
         most = _mm512_max_ps(most, load_keys(columns, s, i));
-    }
     most = _mm512_max_ps(most, _mm512_shuffle_f32x4(most, most, 0x4e));
     return _mm512_max_ps(most, _mm512_shuffle_f32x4(most, most, 0xb1));
 }
@@ -363,9 +357,8 @@ ALWAYS_INLINE void rescale(int slices, const struct kvg_whole *tile, int64_t fir
     for (; rose; rose &= rose - 1) {
         const int r = __builtin_ctz(rose);
         float *acc = tile->acc + (first + r) * tile->acc_stride;
-        for (int d = 0; d < slices * SLICE; d += VECTOR) {
+        for (int d = 0; d < slices * SLICE; d += VECTOR)
             _mm512_store_ps(acc + d, _mm512_mul_ps(_mm512_load_ps(acc + d), _mm512_set1_ps(f[r])));
-        }
     }
 }
 
@@ -446,9 +439,8 @@ ALWAYS_INLINE void whole_v(enum kvg_dtype dtype, int slices, const struct kvg_wh
             __m512i pair[4];
 
             decode_two(dtype, t, row, row + stride, pair);
-            for (int i = 0; i < 4; i++) {
+            for (int i = 0; i < 4; i++)
                 _mm512_store_si512(out[i] + (e * (EIGHT / 2) + j) * 32, pair[i]);
-            }
             for (int i = 0; i < 2 / slices; i++) {
                 step(near, lines, 1);
                 step(far, lines, 0);
@@ -512,9 +504,8 @@ ALWAYS_INLINE void whole_as(enum kvg_dtype dtype, int slices, int64_t quads, con
     }
     whole_v(dtype, slices, tile, &t, &near, &far, 0, 0,
             blocks); /* while the last products are on their way */
-    for (int64_t first = 0; first < 4 * quads; first += 4) {
+    for (int64_t first = 0; first < 4 * quads; first += 4)
         softmax_quad(dtype, slices, quads, tile, first, s + first, p, swapped, &far);
-    }
     for (int i = 0; i < count; i++) {
         const int64_t at = i / slices * HALF;
         if (i + 1 < count) {
@@ -530,11 +521,10 @@ ALWAYS_INLINE void whole_as(enum kvg_dtype dtype, int slices, int64_t quads, con
 #define WHOLE(name, dtype, slices)                                                                           \
     static __attribute__((noinline)) void name(const struct kvg_whole *tile)                                 \
     {                                                                                                        \
-        if (tile->rows <= 4) {                                                                               \
+        if (tile->rows <= 4)                                                                                 \
             whole_as(dtype, slices, 1, tile);                                                                \
-        } else {                                                                                             \
+        else                                                                                                 \
             whole_as(dtype, slices, quads_of(tile->rows), tile);                                             \
-        }                                                                                                    \
     }
 WHOLE(whole_e4m3_64, KVG_E4M3, 1)
 WHOLE(whole_e4m3_128, KVG_E4M3, 2)
@@ -547,11 +537,10 @@ static void whole(const struct kvg_whole *tile)
 {
     const int wide = tile->dim > SLICE;
 
-    if (tile->dtype == KVG_E4M3) {
+    if (tile->dtype == KVG_E4M3)
         (wide ? whole_e4m3_128 : whole_e4m3_64)(tile);
-    } else if (tile->dtype == KVG_E5M2) {
+    else if (tile->dtype == KVG_E5M2)
         (wide ? whole_e5m2_128 : whole_e5m2_64)(tile);
-    } else {
+    else
         (wide ? whole_bf16_128 : whole_bf16_64)(tile);
-    }
 }

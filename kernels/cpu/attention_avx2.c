@@ -105,9 +105,8 @@ ALWAYS_INLINE void decode16(enum decoder how, const void *source, int64_t d, int
     const uint8_t *at = (const uint8_t *)source + d;
     if (how == E4M3_SHIFT) {
         *low = shifted(at);
-        if (!half) {
+        if (!half)
             *high = shifted(at + 8);
-        }
         return;
     }
     const __m128i codes = half ? _mm_loadl_epi64((const __m128i *)at) : _mm_loadu_si128((const __m128i *)at);
@@ -116,9 +115,8 @@ ALWAYS_INLINE void decode16(enum decoder how, const void *source, int64_t d, int
                                                  _mm256_set1_epi16((short)0xbf80))
                               : _mm256_slli_epi16(_mm256_cvtepu8_epi16(codes), 8);
     *low = _mm256_cvtph_ps(_mm256_castsi256_si128(words));
-    if (!half) {
+    if (!half)
         *high = _mm256_cvtph_ps(_mm256_extracti128_si256(words, 1));
-    }
 }
 
 /* Some keys of a tile. Rows of one head lie a power of two apart in NHD pages and share few sets of the
@@ -145,9 +143,8 @@ static int nan_in(const struct part *keys)
     __m256i most = _mm256_setzero_si256(); /* largest magnitude code of each byte lane, sign bit set */
     __m128i rest = _mm_setzero_si128();
 
-    if (keys->dtype != KVG_E4M3) {
+    if (keys->dtype != KVG_E4M3)
         return 0;
-    }
     for (int64_t j = 0; j < keys->count; j++) {
         const uint8_t *row = keys->row[j];
         int64_t d = 0;
@@ -170,11 +167,9 @@ static __attribute__((noinline)) void patch_nan(const void *const *row, int64_t 
                                                 float *out)
 {
     for (int64_t j = 0; j < count; j++) {
-        for (int64_t d = 0; d < dim; d++) {
-            if ((((const uint8_t *)row[j])[d] & 0x7f) == 0x7f) {
+        for (int64_t d = 0; d < dim; d++)
+            if ((((const uint8_t *)row[j])[d] & 0x7f) == 0x7f)
                 out[j * dim + d] = NAN;
-            }
-        }
     }
 }
 
@@ -186,9 +181,8 @@ ALWAYS_INLINE void decode_rows_as(enum decoder how, const void *const *row, cons
         __m256 low, high;
         int64_t d = 0;
 
-        if (ahead) {
+        if (ahead)
             kvg_prefetch(ahead[j], dim * decoder_bytes(how));
-        }
         for (; d + STRIP <= dim; d += STRIP) {
             decode16(how, row[j], d, 0, &low, &high);
             _mm256_storeu_ps(out + j * dim + d, low);
@@ -204,13 +198,12 @@ ALWAYS_INLINE void decode_rows_as(enum decoder how, const void *const *row, cons
 static void decode_rows(enum decoder how, const void *const *row, const char *const *ahead, int64_t count,
                         int64_t dim, float *out)
 {
-    if (how == E4M3_HALF) {
+    if (how == E4M3_HALF)
         decode_rows_as(E4M3_HALF, row, ahead, count, dim, out);
-    } else if (how == E5M2) {
+    else if (how == E5M2)
         decode_rows_as(E5M2, row, ahead, count, dim, out);
-    } else {
+    else
         decode_rows_as(BF16, row, ahead, count, dim, out);
-    }
 }
 
 /* ---------------------------------------------------------------- logits */
@@ -248,19 +241,16 @@ ALWAYS_INLINE void logits_4(int pairs, const float *q, const float *k, int64_t d
 {
     __m256 acc[2][4];
 
-    for (int p = 0; p < pairs; p++) {
-        for (int t = 0; t < 4; t++) {
+    for (int p = 0; p < pairs; p++)
+        for (int t = 0; t < 4; t++)
             acc[p][t] = _mm256_setzero_ps();
-        }
-    }
     for (int64_t d = 0; d < dim; d += CHUNK) {
         const __m256 q0 = _mm256_load_ps(q + d * ROWS), q1 = _mm256_load_ps(q + d * ROWS + 8);
         for (int t = 0; t < 4; t++) {
             const __m256 key = _mm256_broadcast_ps((const __m128 *)(k + t * dim + d));
             acc[0][t] = _mm256_fmadd_ps(q0, key, acc[0][t]);
-            if (pairs == 2) {
+            if (pairs == 2)
                 acc[1][t] = _mm256_fmadd_ps(q1, key, acc[1][t]);
-            }
         }
     }
     for (int p = 0; p < pairs; p++) {
@@ -278,9 +268,8 @@ ALWAYS_INLINE void dots_2(enum decoder how, int rows, const void *const *row, co
     __m256 acc[2][4], low[2], high[2], sum[2];
     int64_t d = 0;
 
-    for (int r = 0; r < 4; r++) {
+    for (int r = 0; r < 4; r++)
         acc[0][r] = acc[1][r] = _mm256_setzero_ps();
-    }
     for (; d + STRIP <= dim; d += STRIP) {
         decode16(how, row[0], d, 0, &low[0], &high[0]);
         decode16(how, row[1], d, 0, &low[1], &high[1]);
@@ -316,15 +305,13 @@ ALWAYS_INLINE void logits_few(enum decoder how, int rows, const struct part *key
     for (int64_t j = 0; j < keys->count; j += 4) {
         __m128 k[4];
 
-        for (int t = 0; t < 4; t++) {
+        for (int t = 0; t < 4; t++)
             kvg_prefetch(keys->ahead[j + t], keys->dim * bytes);
-        }
         dots_2(how, rows, keys->row + j, q, keys->dim, k);
         dots_2(how, rows, keys->row + j + 2, q, keys->dim, k + 2);
         _MM_TRANSPOSE4_PS(k[0], k[1], k[2], k[3]);
-        for (int r = 0; r < rows; r++) {
+        for (int r = 0; r < rows; r++)
             _mm_store_ps(s + r * KVG_TILE + j, _mm_mul_ps(k[r], factor));
-        }
     }
 }
 
@@ -375,17 +362,14 @@ static void logits_from_memory(const struct part *keys, int nan, const float *pa
     const float factor = k_factor(how);
 
     decode_rows(how, keys->row, keys->ahead, keys->count, dim, k);
-    if (nan) {
+    if (nan)
         patch_nan(keys->row, keys->count, dim, k);
-    }
     for (int64_t r = 0; r < rows; r += ROWS) {
-        for (int64_t t = 0; t < keys->count; t += 4) {
-            if (rows - r > 2) {
+        for (int64_t t = 0; t < keys->count; t += 4)
+            if (rows - r > 2)
                 logits_4(2, packed_q + r * dim, k + t * dim, dim, factor, s + r * KVG_TILE + t);
-            } else {
+            else
                 logits_4(1, packed_q + r * dim, k + t * dim, dim, factor, s + r * KVG_TILE + t);
-            }
-        }
     }
 }
 
@@ -395,11 +379,10 @@ static void logits(const struct kvg_keys *keys, const void *packed_q, int64_t ro
         const struct part part = part_of(keys, j, BLOCK_KEYS);
         const int nan = nan_in(&part);
 
-        if (rows <= ROWS && !nan) {
+        if (rows <= ROWS && !nan)
             logits_in_registers(&part, rows, (const float *)packed_q + ROWS * keys->dim, s + j);
-        } else {
+        else
             logits_from_memory(&part, nan, packed_q, rows, scratch, s + j);
-        }
     }
 }
 
@@ -426,24 +409,21 @@ ALWAYS_INLINE void strip(int rows, int vectors, enum decoder how, const struct p
     const int line = v == NULL && d * bytes % KVG_LINE == 0;
     __m256 sum[4][2], value[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
 
-    for (int r = 0; r < rows; r++) {
+    for (int r = 0; r < rows; r++)
         sum[r][0] = sum[r][1] = _mm256_setzero_ps();
-    }
     for (int64_t j = 0; j < keys->count; j++) {
         if (v) {
             value[0] = _mm256_loadu_ps(v + j * keys->dim + d);
             value[1] = vectors == 2 ? _mm256_loadu_ps(v + j * keys->dim + d + 8) : value[1];
         } else {
             decode16(how, keys->row[j], d, vectors == 1, &value[0], &value[1]);
-            if (line) {
+            if (line)
                 __builtin_prefetch(keys->ahead[j] + d * bytes, 0, 2);
-            }
         }
         for (int r = 0; r < rows; r++) {
             const __m256 weight = _mm256_broadcast_ss(p + r * KVG_TILE + j);
-            for (int i = 0; i < vectors; i++) {
+            for (int i = 0; i < vectors; i++)
                 sum[r][i] = _mm256_fmadd_ps(weight, value[i], sum[r][i]);
-            }
         }
     }
     add_tile(rows, vectors, sum, factor, v_factor(how), acc + d, stride);
@@ -478,11 +458,10 @@ ALWAYS_INLINE void values_as(enum decoder how, const struct part *keys, const fl
     for (int64_t d = 0; d < dim; d += STRIP) {
         for (int64_t r = 0; r < rows; r += ROWS) {
             const int64_t n = rows - r < ROWS ? rows - r : ROWS;
-            if (dim - d >= STRIP) {
+            if (dim - d >= STRIP)
                 strip_rows(n, 2, how, keys, d, v, p + r * KVG_TILE, factor + r, acc + r * stride, stride);
-            } else {
+            else
                 strip_rows(n, 1, how, keys, d, v, p + r * KVG_TILE, factor + r, acc + r * stride, stride);
-            }
         }
     }
 }
@@ -491,14 +470,12 @@ static void values_from_memory(const struct part *keys, int nan, const float *p,
                                int64_t rows, float *v, float *acc, int64_t stride)
 {
     decode_rows(to_memory(keys->dtype), keys->row, keys->ahead, keys->count, keys->dim, v);
-    if (nan) {
+    if (nan)
         patch_nan(keys->row, keys->count, keys->dim, v);
-    }
-    if (keys->dtype == KVG_E4M3) {
+    if (keys->dtype == KVG_E4M3)
         values_as(E4M3_HALF, keys, v, p, factor, rows, acc, stride);
-    } else { /* e5m2 and bf16 have the same factor, and nothing is left to decode */
+    else /* e5m2 and bf16 have the same factor, and nothing is left to decode */
         values_as(BF16, keys, v, p, factor, rows, acc, stride);
-    }
 }
 
 static void values_in_registers(const struct part *keys, const float *p, const float *factor, int64_t rows,
@@ -532,11 +509,10 @@ static void values(const struct kvg_keys *keys, const void *p_rows, const float 
         const float *f = j == 0 ? factor : ones; /* only few rows come here twice */
         const int nan = nan_in(&part);
 
-        if (rows <= ROWS && !nan) {
+        if (rows <= ROWS && !nan)
             values_in_registers(&part, p + j, f, rows, acc, acc_stride);
-        } else {
+        else
             values_from_memory(&part, nan, p + j, f, rows, scratch, acc, acc_stride);
-        }
     }
 }
 

@@ -112,9 +112,8 @@ ALWAYS_INLINE void decode_keys(enum kvg_dtype dtype, int64_t dim, int ahead, con
     for (int64_t j = begin; j < begin + count; j++) {
         for (int64_t d = 0; d < dim; d += BLOCK, out += BLOCK) {
             __m512h value[2];
-            if (ahead) {
+            if (ahead)
                 prefetch(keys, j, d);
-            }
             decode(dtype, load_codes(key_at(keys, j) + d, mask_64(dim - d)), value, nan);
             _mm512_store_ph(out, value[0]);
             _mm512_store_ph(out + BLOCK / 2, value[1]);
@@ -145,9 +144,8 @@ static int lift_of(float largest, int64_t dim, float top)
 {
     int of_row, lift;
 
-    if (!(largest > 0.0f)) {
+    if (!(largest > 0.0f))
         return 0;
-    }
     frexpf(largest, &of_row);
     lift = lifted_below(dim, top) - of_row;              /* largest * 2^lift < 2^lifted_below <= limit */
     return lift < -119 ? -119 : lift > 119 ? 119 : lift; /* a finite factor */
@@ -172,9 +170,8 @@ static void pack_q(const void *const *row, int64_t rows, int64_t dim, enum kvg_d
         }
         lift = lift_of(largest, dim, TOP);
         lifted = ldexp(1.0, lift);
-        for (int i = 0; i < KEYS; i++) {
+        for (int i = 0; i < KEYS; i++)
             factor[r * KEYS + i] = ldexpf(1.0f / LOWERED, -lift);
-        }
         for (int64_t d = 0; d < dim; d++) {
             const int64_t at = place_of(d);
             out[r / ROWS * ROWS * stride + at / CHUNK * ROWS * CHUNK + r % ROWS * CHUNK + at % CHUNK] =
@@ -237,9 +234,8 @@ ALWAYS_INLINE void logits_block(const _Float16 *q, const float *factor, const _F
     __m512h even[KEYS], odd[KEYS];
     int64_t line = 0;
 
-    for (int t = 0; t < KEYS; t++) {
+    for (int t = 0; t < KEYS; t++)
         even[t] = odd[t] = _mm512_setzero_ph();
-    }
     for (int64_t d = 0; d < stride; d += 2 * CHUNK) {
         for (int i = 0; keys && i < 2; i++, line += KVG_LINE) {
             if (line == stride) {
@@ -251,9 +247,8 @@ ALWAYS_INLINE void logits_block(const _Float16 *q, const float *factor, const _F
         if (whole) {
             const int64_t i = d / (2 * CHUNK);
             prefetch_near(whole, j + 1, i);
-            if (i < WHOLE_STEP) {
+            if (i < WHOLE_STEP)
                 prefetch_far(whole, j * WHOLE_STEP + i);
-            }
         }
         const __m512h q0 = _mm512_load_ph(q + d * ROWS), q1 = _mm512_load_ph(q + (d + CHUNK) * ROWS);
         for (int t = 0; t < KEYS; t++) {
@@ -264,9 +259,8 @@ ALWAYS_INLINE void logits_block(const _Float16 *q, const float *factor, const _F
             odd[t] = _mm512_fmadd_ph(q1, _mm512_castsi512_ph(k1), odd[t]);
         }
     }
-    for (int t = 0; t < KEYS; t++) {
+    for (int t = 0; t < KEYS; t++)
         even[t] = _mm512_add_ph(even[t], odd[t]);
-    }
     const __m512h a = fold_32(fold_16(even[0], even[1]), fold_16(even[2], even[3])),
                   b = fold_32(fold_16(even[4], even[5]), fold_16(even[6], even[7]));
     /* lane r of a: keys 0..3 twice, of b: keys 4..7 twice */
@@ -284,22 +278,18 @@ ALWAYS_INLINE void logits_block(const _Float16 *q, const float *factor, const _F
 
 static int has_nan(const uint8_t *row, int64_t dim)
 {
-    for (int64_t d = 0; d < dim; d++) {
-        if ((row[d] & 0x7f) == 0x7f) {
+    for (int64_t d = 0; d < dim; d++)
+        if ((row[d] & 0x7f) == 0x7f)
             return 1;
-        }
-    }
     return 0;
 }
 
 static __attribute__((noinline)) void nan_to_logits(const struct kvg_keys *keys, int64_t rows, float *s)
 {
     for (int64_t j = 0; j < keys->count; j++) {
-        if (has_nan((const uint8_t *)key_at(keys, j), keys->dim)) {
-            for (int64_t r = 0; r < rows; r++) {
+        if (has_nan((const uint8_t *)key_at(keys, j), keys->dim))
+            for (int64_t r = 0; r < rows; r++)
                 s[r * KVG_TILE + j] = NAN;
-            }
-        }
     }
 }
 
@@ -314,24 +304,21 @@ ALWAYS_INLINE void logits_as(enum kvg_dtype dtype, int64_t dim, const struct kvg
     for (int64_t j = 0; j < keys->count; j += KEYS) {
         decode_keys(dtype, dim, 0, keys, j, KEYS, k, &nan);
         logits_block(q, factor, k, stride, keys, NULL, j, s + j);
-        for (int64_t r = ROWS; r < rows; r += ROWS) {
+        for (int64_t r = ROWS; r < rows; r += ROWS)
             logits_block(q + r * stride, factor + r * KEYS, k, stride, NULL, NULL, 0, s + r * KVG_TILE + j);
-        }
     }
-    if (any_nan(nan)) {
+    if (any_nan(nan))
         nan_to_logits(keys, rows, s);
-    }
 }
 
 static void logits(const struct kvg_keys *keys, const void *packed_q, int64_t rows, void *scratch, float *s)
 {
-    if (keys->dtype == KVG_E4M3 && keys->dim == 128) {
+    if (keys->dtype == KVG_E4M3 && keys->dim == 128)
         logits_as(KVG_E4M3, 128, keys, packed_q, rows, scratch, s);
-    } else if (keys->dtype == KVG_E4M3) {
+    else if (keys->dtype == KVG_E4M3)
         logits_as(KVG_E4M3, keys->dim, keys, packed_q, rows, scratch, s);
-    } else {
+    else
         logits_as(KVG_E5M2, keys->dim, keys, packed_q, rows, scratch, s);
-    }
 }
 
 /* ---------------------------------------------------------------- softmax */
@@ -426,11 +413,9 @@ ALWAYS_INLINE void add_tile(int rows, int pairs, int64_t dims, const float *part
 
 ALWAYS_INLINE void clear(int rows, int pairs, __m512h sum[ROWS][PAIRS][2])
 {
-    for (int r = 0; r < rows; r++) {
-        for (int i = 0; i < pairs; i++) {
+    for (int r = 0; r < rows; r++)
+        for (int i = 0; i < pairs; i++)
             sum[r][i][0] = sum[r][i][1] = _mm512_setzero_ph();
-        }
-    }
 }
 
 /* What a strip of values is made of: `v` decoded before (with its stride), or the keys from dim d on. */
@@ -472,11 +457,10 @@ ALWAYS_INLINE void strip(enum kvg_dtype dtype, int decoded, int rows, int pairs,
 
 /* CALL(rows, pairs) with both constant, so that the sums are registers. */
 #define BY_PAIRS(CALL, rows)                                                                                 \
-    if (pairs == 1) {                                                                                        \
+    if (pairs == 1)                                                                                          \
         CALL(rows, 1);                                                                                       \
-    } else {                                                                                                 \
-        CALL(rows, 2);                                                                                       \
-    }
+    else                                                                                                     \
+        CALL(rows, 2);
 #define BY_ROWS(CALL)                                                                                        \
     switch (rows) {                                                                                          \
     case 1:                                                                                                  \
@@ -505,11 +489,9 @@ static __attribute__((noinline)) void nan_to_values(const struct kvg_keys *keys,
                                                     int64_t acc_stride)
 {
     for (int64_t j = 0; j < keys->count; j++) {
-        for (int64_t d = 0; d < keys->dim; d++) {
-            for (int64_t r = 0; r < rows && ((uint8_t)key_at(keys, j)[d] & 0x7f) == 0x7f; r++) {
+        for (int64_t d = 0; d < keys->dim; d++)
+            for (int64_t r = 0; r < rows && ((uint8_t)key_at(keys, j)[d] & 0x7f) == 0x7f; r++)
                 acc[r * acc_stride + d] = NAN;
-            }
-        }
     }
 }
 
@@ -521,9 +503,8 @@ ALWAYS_INLINE void values_as(enum kvg_dtype dtype, const struct kvg_keys *keys, 
     struct strip w = {keys, scratch, stride, 0, 0, (float *)(void *)(scratch + KVG_TILE * stride)};
     __m512i nan = _mm512_setzero_si512();
 
-    if (rows > ROWS) {
+    if (rows > ROWS)
         decode_tile(dtype, keys, scratch, &nan);
-    }
     for (; w.d < keys->dim; w.d += PAIRS * BLOCK) {
         const int64_t pairs = keys->dim - w.d > BLOCK ? 2 : 1;
         w.v = scratch + w.d;
@@ -539,19 +520,17 @@ ALWAYS_INLINE void values_as(enum kvg_dtype dtype, const struct kvg_keys *keys, 
                           acc + r * acc_stride, acc_stride);
         }
     }
-    if (any_nan(nan)) {
+    if (any_nan(nan))
         nan_to_values(keys, rows, acc, acc_stride);
-    }
 }
 
 static void values(const struct kvg_keys *keys, const void *p, const float *factor, int64_t rows,
                    void *scratch, float *acc, int64_t acc_stride)
 {
-    if (keys->dtype == KVG_E4M3) {
+    if (keys->dtype == KVG_E4M3)
         values_as(KVG_E4M3, keys, p, factor, rows, scratch, acc, acc_stride);
-    } else {
+    else
         values_as(KVG_E5M2, keys, p, factor, rows, scratch, acc, acc_stride);
-    }
 }
 
 #include "attention_avx512fp16_whole.h"

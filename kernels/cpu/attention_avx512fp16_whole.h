@@ -21,9 +21,8 @@ static void reorder(int there, float *acc, int64_t acc_rows, int64_t acc_stride)
         float old[WHOLE_DIM];
 
         memcpy(old, acc, sizeof old);
-        for (int64_t d = 0; d < WHOLE_DIM; d++) {
+        for (int64_t d = 0; d < WHOLE_DIM; d++)
             acc[there ? place_of(d) : d] = old[there ? d : place_of(d)];
-        }
     }
 }
 
@@ -44,9 +43,8 @@ static void whole_end(int64_t dim, float *acc, int64_t acc_rows, int64_t acc_str
 static __attribute__((noinline)) void keys_of(const struct kvg_whole *w, int64_t group, const void **row,
                                               struct kvg_keys *keys)
 {
-    for (int64_t j = 0; j < KVG_TILE; j++) {
+    for (int64_t j = 0; j < KVG_TILE; j++)
         row[j] = w->group[group + j / 8] + w->offset + j % 8 * w->stride;
-    }
     *keys = (struct kvg_keys){.row = row, .count = KVG_TILE, .dim = WHOLE_DIM, .dtype = w->dtype};
 }
 
@@ -108,9 +106,8 @@ ALWAYS_INLINE void whole_values(enum kvg_dtype dtype, int rows, const struct kvg
                 __m512h value[PAIRS][2];
 
                 prefetch_near(w, KVG_EIGHTS + g + 1, i);
-                if (i < WHOLE_STEP) {
+                if (i < WHOLE_STEP)
                     prefetch_far(w, 128 - (KVG_EIGHTS - g) * WHOLE_STEP + i);
-                }
                 decode(dtype, _mm512_loadu_si512(at), value[0], &nan);
                 decode(dtype, _mm512_loadu_si512(at + BLOCK), value[1], &nan);
                 add_key(rows, PAIRS, p, value, sum);
@@ -140,14 +137,12 @@ ALWAYS_INLINE void whole_as(enum kvg_dtype dtype, const struct kvg_whole *w)
 
     whole_logits(dtype, w, k, s);
     for (int64_t r = 0; r < w->rows; r++) {
-        for (int64_t i = 0; i < 4; i++) {
+        for (int64_t i = 0; i < 4; i++)
             prefetch_far(w, KVG_EIGHTS * WHOLE_STEP + 4 * r + i);
-        }
         factor[r] = softmax(w->how, s + r * KVG_TILE, 0, KVG_TILE, &w->state[r], p + r * P_ROW);
     }
-    for (int64_t n = 4 * w->rows; n < 4 * ROWS; n++) {
+    for (int64_t n = 4 * w->rows; n < 4 * ROWS; n++)
         prefetch_far(w, KVG_EIGHTS * WHOLE_STEP + n);
-    }
     switch (w->rows) {
     case 1:
         whole_values(dtype, 1, w, p, factor, part);
@@ -166,9 +161,8 @@ ALWAYS_INLINE void whole_as(enum kvg_dtype dtype, const struct kvg_whole *w)
 
 static void whole(const struct kvg_whole *w)
 {
-    if (w->dtype == KVG_E4M3) {
+    if (w->dtype == KVG_E4M3)
         whole_as(KVG_E4M3, w);
-    } else {
+    else
         whole_as(KVG_E5M2, w);
-    }
 }

@@ -66,21 +66,17 @@ ALWAYS_INLINE void logits_block(int blocks, int keys, const uint16_t *q, const u
 {
     __m512 acc[2][16];
 
-    for (int b = 0; b < blocks; b++) {
-        for (int t = 0; t < keys; t++) {
+    for (int b = 0; b < blocks; b++)
+        for (int t = 0; t < keys; t++)
             acc[b][t] = _mm512_setzero_ps();
-        }
-    }
     for (int64_t d = 0; d < dim; d += CHUNK) {
         __m512i rows[2];
-        for (int b = 0; b < blocks; b++) {
+        for (int b = 0; b < blocks; b++)
             rows[b] = _mm512_load_si512(q + b * ROWS * dim + d * ROWS);
-        }
         for (int t = 0; t < keys; t++) {
             const __m512i key = _mm512_broadcast_i32x4(_mm_load_si128((const __m128i *)(k + t * stride + d)));
-            for (int b = 0; b < blocks; b++) {
+            for (int b = 0; b < blocks; b++)
                 acc[b][t] = _mm512_dpbf16_ps(acc[b][t], as_bf16(rows[b]), as_bf16(key));
-            }
         }
     }
     for (int b = 0; b < blocks; b++) {
@@ -115,9 +111,8 @@ ALWAYS_INLINE void logits_as(enum kvg_dtype dtype, const struct kvg_keys *keys, 
             logits_block(2, 8, q + r * dim, k, dim, stride, s + r * KVG_TILE + j);
             logits_block(2, 8, q + r * dim, k + 8 * stride, dim, stride, s + r * KVG_TILE + j + 8);
         }
-        if (r < rows) {
+        if (r < rows)
             logits_block(1, 16, q + r * dim, k, dim, stride, s + r * KVG_TILE + j);
-        }
     }
 }
 
@@ -168,19 +163,16 @@ ALWAYS_INLINE void add_pair(int rows, int vectors, const uint16_t *p, const __m5
         int32_t pair;
         memcpy(&pair, p + r * KVG_TILE, sizeof pair);
         const __m512i weight = _mm512_set1_epi32(pair);
-        for (int i = 0; i < vectors; i++) {
+        for (int i = 0; i < vectors; i++)
             sum[r][i] = _mm512_dpbf16_ps(sum[r][i], as_bf16(weight), as_bf16(value[i]));
-        }
     }
 }
 
 ALWAYS_INLINE void clear(int rows, int vectors, __m512 sum[4][4])
 {
-    for (int r = 0; r < rows; r++) {
-        for (int i = 0; i < vectors; i++) {
+    for (int r = 0; r < rows; r++)
+        for (int i = 0; i < vectors; i++)
             sum[r][i] = _mm512_setzero_ps();
-        }
-    }
 }
 
 /* Pairs decoded before, from dim d on at v. */
@@ -192,9 +184,8 @@ ALWAYS_INLINE void strip(int rows, int vectors, const uint16_t *v, int64_t strid
     clear(rows, vectors, sum);
     for (int64_t j = 0; j < count; j += 2, v += 2 * stride) {
         __m512i value[4];
-        for (int i = 0; i < vectors; i++) {
+        for (int i = 0; i < vectors; i++)
             value[i] = _mm512_load_si512(v + 2 * VECTOR * i);
-        }
         add_pair(rows, vectors, p + j, value, sum);
     }
     add_tile(rows, vectors, sum, factor, acc, acc_stride);
@@ -216,9 +207,8 @@ ALWAYS_INLINE void strip_decoding(enum kvg_dtype dtype, int rows, int vectors, c
         __m512i value[4];
 
         decode_pair(dtype, &t, a, b, first, &value[0], &value[1]);
-        if (vectors > 2) {
+        if (vectors > 2)
             decode_pair(dtype, &t, a + 32 * bytes, b + 32 * bytes, second, &value[2], &value[3]);
-        }
         for (int64_t i = 0; i < STRIP * bytes; i += KVG_LINE) {
             __builtin_prefetch(keys->ahead[j] + at + i, 0, 2);
             __builtin_prefetch(keys->ahead[j + 1] + at + i, 0, 2);
@@ -273,9 +263,8 @@ ALWAYS_INLINE
 {
     const int64_t dim = keys->dim, stride = padded(dim);
 
-    if (rows > ROWS) {
+    if (rows > ROWS)
         decode_pairs(dtype, keys, scratch);
-    }
     for (int64_t d = 0; d < dim; d += STRIP) {
         const int64_t vectors = dim - d < STRIP ? (dim - d + VECTOR - 1) / VECTOR : 4;
         if (rows <= ROWS) {

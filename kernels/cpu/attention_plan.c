@@ -32,9 +32,8 @@ static int supports_formats(const struct kvg_attention_ops *ops, enum kvg_path p
         return kvg_cpu_no(why, size, "a cache of %s is not supported by this kernel",
                           kvg_dtype_name(p->kv_dtype));
     }
-    if (p->out_dtype != KVG_BF16) {
+    if (p->out_dtype != KVG_BF16)
         return kvg_cpu_no(why, size, "the output is bf16, not %s", kvg_dtype_name(p->out_dtype));
-    }
     return 1;
 }
 
@@ -48,12 +47,10 @@ static int supports_shape(const struct kvg_problem *p, char *why, size_t size)
         return kvg_cpu_no(why, size, "head_dim %lld is not a multiple of %d", (long long)p->head_dim,
                           KVG_DIM_STEP);
     }
-    if (p->block_size < 8 || p->block_size % 8 != 0) {
+    if (p->block_size < 8 || p->block_size % 8 != 0)
         return kvg_cpu_no(why, size, "block_size %lld is not a multiple of 8", (long long)p->block_size);
-    }
-    if (p->window < 0 || !(p->soft_cap >= 0.0f) || p->threads < 1) {
+    if (p->window < 0 || !(p->soft_cap >= 0.0f) || p->threads < 1)
         return kvg_cpu_no(why, size, "window and soft_cap must not be negative, threads must be at least 1");
-    }
     return 1;
 }
 
@@ -61,9 +58,8 @@ int kvg_attention_supports(const struct kvg_attention_ops *ops, enum kvg_path pa
                            const struct kvg_problem *problem, char *why, size_t size)
 {
     if (problem->phase != KVG_PHASE_DECODE && problem->phase != KVG_PHASE_APPEND &&
-        problem->phase != KVG_PHASE_PREFILL) {
+        problem->phase != KVG_PHASE_PREFILL)
         return kvg_cpu_no(why, size, "the kernel attends only; use a store kernel for this phase");
-    }
     return kvg_cpu_has(ops->isa, why, size) && supports_formats(ops, path, problem, why, size) &&
            supports_shape(problem, why, size);
 }
@@ -120,12 +116,10 @@ static int64_t chunk_heads(const struct kvg_problem *p, const struct kvg_attenti
     const int64_t fit = maximum(1, KVG_ITEM_ACC_BYTES / (plan->block_rows * plan->acc_stride * 4));
     int64_t heads = minimum(p->kv_heads, fit);
 
-    if (p->max_q_len > KVG_SPLIT_MAX_QUERIES) {
+    if (p->max_q_len > KVG_SPLIT_MAX_QUERIES)
         return 1;
-    }
-    while (heads > 1 && items * ((p->kv_heads + heads - 1) / heads) < wanted) {
+    while (heads > 1 && items * ((p->kv_heads + heads - 1) / heads) < wanted)
         heads = (heads + 1) / 2;
-    }
     return heads;
 }
 

@@ -21,9 +21,8 @@ static void write_row(const struct kvg_attention_call *call, int64_t token, int6
     const float factor =
         none ? 0.0f : kvg_scale_of(a->scales.v, a->scales.stride, q_head / call->plan.group) / state->sum;
 
-    for (int64_t d = 0; d < call->problem->head_dim; d++) {
+    for (int64_t d = 0; d < call->problem->head_dim; d++)
         out[d] = kvg_bf16_encode(acc[d] * factor);
-    }
     if (a->lse) {
         const double log2_sum = (double)state->max + log2((double)state->sum) - (double)offset;
         a->lse[token * a->lse_stride_token + q_head] = none ? -INFINITY : (float)(log2_sum * KVG_LN2);
@@ -81,14 +80,12 @@ static void merge_row(const struct kvg_attention_call *call, int64_t seq, int64_
         float weight;
 
         memcpy(&one, part + states_at, sizeof one);
-        if (one.sum == 0.0f) {
+        if (one.sum == 0.0f)
             continue;
-        }
         weight = kvg_exp2(one.max - all.max);
         all.sum += one.sum * weight;
-        for (int64_t d = 0; d < dim; d++) {
+        for (int64_t d = 0; d < dim; d++)
             acc[d] += part[row * dim + d] * weight;
-        }
     }
     write_row(call, call->args->cu_q_lens[seq] + query, q_head, &all, acc);
 }
@@ -97,13 +94,11 @@ void kvg_merge_sequence(const struct kvg_attention_call *call, int64_t seq, floa
 {
     const int64_t q_len = (int64_t)call->args->cu_q_lens[seq + 1] - call->args->cu_q_lens[seq];
 
-    if (kvg_splits_of(call, call->args->seq_lens[seq]) == 1) {
+    if (kvg_splits_of(call, call->args->seq_lens[seq]) == 1)
         return;
-    }
     for (int64_t i = 0; i < q_len; i++) {
 #pragma omp for schedule(static) nowait
-        for (int64_t h = 0; h < call->problem->q_heads; h++) {
+        for (int64_t h = 0; h < call->problem->q_heads; h++)
             merge_row(call, seq, i, h, acc);
-        }
     }
 }

@@ -41,19 +41,15 @@ static void decode_rows(const void *const *row, int64_t count, int64_t dim, enum
     float table[256];
 
     if (dtype == KVG_BF16) {
-        for (int64_t j = 0; j < count; j++) {
-            for (int64_t d = 0; d < dim; d++) {
+        for (int64_t j = 0; j < count; j++)
+            for (int64_t d = 0; d < dim; d++)
                 out[j * dim + d] = kvg_bf16_decode(((const uint16_t *)row[j])[d]);
-            }
-        }
         return;
     }
     decode_table(dtype, table);
-    for (int64_t j = 0; j < count; j++) {
-        for (int64_t d = 0; d < dim; d++) {
+    for (int64_t j = 0; j < count; j++)
+        for (int64_t d = 0; d < dim; d++)
             out[j * dim + d] = table[((const uint8_t *)row[j])[d]];
-        }
-    }
 }
 
 static void pack_q(const void *const *row, int64_t rows, int64_t dim, enum kvg_dtype dtype, void *packed)
@@ -65,11 +61,9 @@ static float dot(const float *a, const float *b, int64_t dim)
 {
     float sum[LANES] = {0};
 
-    for (int64_t d = 0; d < dim; d += LANES) {
-        for (int64_t i = 0; i < LANES; i++) {
+    for (int64_t d = 0; d < dim; d += LANES)
+        for (int64_t i = 0; i < LANES; i++)
             sum[i] += a[d + i] * b[d + i];
-        }
-    }
     return ((sum[0] + sum[4]) + (sum[1] + sum[5])) + ((sum[2] + sum[6]) + (sum[3] + sum[7]));
 }
 
@@ -79,18 +73,15 @@ static void logits(const struct kvg_keys *keys, const void *packed_q, int64_t ro
     const float *k = scratch, *q = packed_q;
 
     decode_rows(keys->row, keys->count, dim, keys->dtype, scratch);
-    for (int64_t r = 0; r < rows; r++) {
-        for (int64_t j = 0; j < keys->count; j++) {
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t j = 0; j < keys->count; j++)
             s[r * KVG_TILE + j] = dot(q + r * dim, k + j * dim, dim);
-        }
-    }
 }
 
 static void exp2_all(float *x, int64_t count)
 {
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = 0; i < count; i++)
         x[i] = kvg_exp2(x[i]);
-    }
 }
 
 static float softmax(const struct kvg_softmax *how, float *s, int64_t lo, int64_t hi,
@@ -125,14 +116,12 @@ static void values(const struct kvg_keys *keys, const void *p_rows, const float 
     for (int64_t r = 0; r < rows; r++) {
         float *out = acc + r * acc_stride;
 
-        for (int64_t d = 0; d < dim; d++) {
+        for (int64_t d = 0; d < dim; d++)
             out[d] *= factor[r];
-        }
         for (int64_t j = 0; j < keys->count; j++) {
             const float weight = p[r * KVG_TILE + j];
-            for (int64_t d = 0; d < dim; d++) {
+            for (int64_t d = 0; d < dim; d++)
                 out[d] += weight * v[j * dim + d];
-            }
         }
     }
 }

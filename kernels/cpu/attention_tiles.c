@@ -25,9 +25,8 @@ void kvg_describe_softmax(const struct kvg_attention_call *call, int64_t head, s
     const int fp8 = call->problem->path == KVG_PATH_FP8;
     double scale = (double)a->softmax_scale * kvg_scale_of(a->scales.k, a->scales.stride, head);
 
-    if (fp8) {
+    if (fp8)
         scale *= kvg_scale_of(a->scales.q, a->scales.stride, head);
-    }
     how->cap_log2 = (float)(call->problem->soft_cap * KVG_LOG2E);
     how->scale =
         (float)(call->problem->soft_cap > 0.0f ? scale / call->problem->soft_cap : scale * KVG_LOG2E);
@@ -46,9 +45,8 @@ void kvg_find_rows(const struct kvg_attention_call *call, const struct kvg_pages
     const int64_t size = call->problem->block_size, bytes = kvg_dtype_bytes(call->problem->kv_dtype);
     int64_t j = 0, block, slot;
 
-    for (; j < KVG_TILE && start + j < begin; j++) {
+    for (; j < KVG_TILE && start + j < begin; j++)
         out->row[j] = NULL;
-    }
     block = (start + j) / size;
     slot = (start + j) % size;
     for (; j < KVG_TILE && start + j < end; block++, slot = 0) {
@@ -61,9 +59,8 @@ void kvg_find_rows(const struct kvg_attention_call *call, const struct kvg_pages
             row += pages->stride_slot * bytes;
         }
     }
-    for (; j < KVG_TILE; j++) {
+    for (; j < KVG_TILE; j++)
         out->row[j] = NULL;
-    }
     out->whole = start >= begin && start + KVG_TILE <= end;
 }
 
@@ -71,14 +68,12 @@ void kvg_find_rows(const struct kvg_attention_call *call, const struct kvg_pages
 static void add_offset(const struct kvg_tile_rows *now, int64_t offset, const char *zero, const void **row)
 {
     if (now->whole) { /* nearly every tile; the compiler turns this into vector additions */
-        for (int64_t j = 0; j < KVG_TILE; j++) {
+        for (int64_t j = 0; j < KVG_TILE; j++)
             row[j] = now->row[j] + offset;
-        }
         return;
     }
-    for (int64_t j = 0; j < KVG_TILE; j++) {
+    for (int64_t j = 0; j < KVG_TILE; j++)
         row[j] = now->row[j] ? now->row[j] + offset : zero;
-    }
 }
 
 /* Where the heads of a token lie side by side in memory: the head's share of the next tile in the order of
@@ -90,9 +85,8 @@ static void share_ahead(const struct kvg_tile_rows *next, int64_t head, int64_t 
 
     for (int64_t j = 0; j < KVG_TILE; token++, part = 0) {
         const char *row = next->row[token] ? next->row[token] : zero; /* behind zero: unused, but harmless */
-        for (; part < heads && j < KVG_TILE; part++) {
+        for (; part < heads && j < KVG_TILE; part++)
             ahead[j++] = row + part * row_bytes;
-        }
     }
 }
 
@@ -188,14 +182,11 @@ int kvg_may_be_whole(const struct kvg_attention_call *call, const struct kvg_ite
     const struct kvg_pages *k = &call->args->k_cache, *v = &call->args->v_cache;
 
     if (!call->ops->whole || !call->ops->whole_fits(call->problem, it->queries * call->plan.group) ||
-        k->stride_slot != v->stride_slot || k->stride_head != v->stride_head) {
+        k->stride_slot != v->stride_slot || k->stride_head != v->stride_head)
         return 0;
-    }
-    for (int64_t h = 0; h < it->heads; h++) {
-        if (!(how[h].scale > 0.0f && how[h].scale < INFINITY)) {
+    for (int64_t h = 0; h < it->heads; h++)
+        if (!(how[h].scale > 0.0f && how[h].scale < INFINITY))
             return 0;
-        }
-    }
     return 1;
 }
 

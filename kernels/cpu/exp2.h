@@ -52,9 +52,8 @@ static inline float kvg_exp2(float x)
     p = p * r + KVG_EXP2_C2;
     p = p * r + KVG_EXP2_C1;
     p = p * r + KVG_EXP2_C0;
-    if (x != x) {
+    if (x != x)
         return x;
-    }
     return p * kvg_f32_from_bits((uint32_t)((int)n + 127) << 23); /* n = -127: a factor of 0 */
 }
 

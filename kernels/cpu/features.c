@@ -32,9 +32,8 @@ const char *kvg_dtype_name(enum kvg_dtype dtype)
 #include <unistd.h>
 
 #define NEED(feature)                                                                                        \
-    if (!__builtin_cpu_supports(feature)) {                                                                  \
-        return kvg_cpu_no(why, size, "this CPU (or its operating system) does not offer %s", feature);       \
-    }
+    if (!__builtin_cpu_supports(feature))                                                                    \
+        return kvg_cpu_no(why, size, "this CPU (or its operating system) does not offer %s", feature);
 
 static int has_avx2(char *why, size_t size)
 {
@@ -74,16 +73,13 @@ static int has_amx(char *why, size_t size)
     enum { TILE_DATA = 18 };                         /* state component */
     unsigned a, b, c, d;
 
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & (AMX_BF16 | AMX_TILE)) != (AMX_BF16 | AMX_TILE)) {
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & (AMX_BF16 | AMX_TILE)) != (AMX_BF16 | AMX_TILE))
         return kvg_cpu_no(why, size, "this CPU does not offer AMX with bf16");
-    }
     NEED("avx512vbmi2");
-    if (!has_avx512vbmi(why, size)) {
+    if (!has_avx512vbmi(why, size))
         return 0;
-    }
-    if (syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, (long)TILE_DATA) != 0) {
+    if (syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, (long)TILE_DATA) != 0)
         return kvg_cpu_no(why, size, "the operating system does not let this process use AMX");
-    }
     return 1;
 }
 

@@ -79,9 +79,8 @@ ALWAYS_INLINE float total(__m256 v)
 
 static void exp2_all(float *x, int64_t count)
 {
-    for (int64_t i = 0; i < count; i += 8) {
+    for (int64_t i = 0; i < count; i += 8)
         _mm256_storeu_ps(x + i, exp2_8(_mm256_loadu_ps(x + i)));
-    }
 }
 
 static float softmax(const struct kvg_softmax *how, float *s, int64_t lo, int64_t hi,
@@ -95,20 +94,16 @@ static float softmax(const struct kvg_softmax *how, float *s, int64_t lo, int64_
 
     for (int64_t j = 0; j < KVG_TILE; j += 8) {
         __m256 t = _mm256_mul_ps(_mm256_load_ps(s + j), scale);
-        if (how->cap_log2 > 0.0f) {
+        if (how->cap_log2 > 0.0f)
             t = _mm256_mul_ps(tanh_8(t), cap);
-        }
         _mm256_store_ps(s + j, t);
     }
-    for (int64_t j = 0; j < lo; j++) {
+    for (int64_t j = 0; j < lo; j++)
         s[j] = -INFINITY;
-    }
-    for (int64_t j = hi; j < KVG_TILE; j++) {
+    for (int64_t j = hi; j < KVG_TILE; j++)
         s[j] = -INFINITY;
-    }
-    for (int64_t j = 0; j < KVG_TILE; j += 8) {
+    for (int64_t j = 0; j < KVG_TILE; j += 8)
         top = _mm256_max_ps(_mm256_load_ps(s + j), top); /* the second operand where one is NaN */
-    }
     max = largest(top);
     shift = _mm256_set1_ps(max - how->offset);
     for (int64_t j = 0; j < KVG_TILE; j += 8) {

@@ -76,9 +76,8 @@ ALWAYS_INLINE float softmax_row(const struct kvg_softmax *how, const float *s, i
 
     for (int i = 0; i < KVG_TILE / VECTOR; i++) {
         p[i] = _mm512_mul_ps(_mm512_load_ps(s + VECTOR * i), scale);
-        if (how->cap_log2 > 0.0f) {
+        if (how->cap_log2 > 0.0f)
             p[i] = _mm512_mul_ps(tanh_16(p[i]), cap);
-        }
         p[i] = _mm512_mask_mov_ps(_mm512_set1_ps(-INFINITY), (__mmask16)(seen >> (VECTOR * i)), p[i]);
         top = _mm512_max_ps(p[i], top); /* the second operand where one is NaN */
     }
@@ -97,7 +96,6 @@ ALWAYS_INLINE float softmax_row(const struct kvg_softmax *how, const float *s, i
 
 static void exp2_all(float *x, int64_t count)
 {
-    for (int64_t i = 0; i < count; i += VECTOR) {
+    for (int64_t i = 0; i < count; i += VECTOR)
         _mm512_storeu_ps(x + i, exp2_16(_mm512_loadu_ps(x + i)));
-    }
 }

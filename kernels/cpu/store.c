@@ -25,19 +25,16 @@ static kvg_convert_row pick(const struct kvg_store_ops *ops, enum kvg_dtype from
 
 int kvg_store_supports(const struct kvg_store_ops *ops, const struct kvg_problem *p, char *why, size_t size)
 {
-    if (p->phase != KVG_PHASE_STORE) {
+    if (p->phase != KVG_PHASE_STORE)
         return kvg_cpu_no(why, size, "the kernel stores only");
-    }
-    if (!kvg_cpu_has(ops->isa, why, size)) {
+    if (!kvg_cpu_has(ops->isa, why, size))
         return 0;
-    }
     if (!pick(ops, p->q_dtype, p->kv_dtype, KVG_DIVIDE)) {
         return kvg_cpu_no(why, size, "no conversion from %s to a cache of %s", kvg_dtype_name(p->q_dtype),
                           kvg_dtype_name(p->kv_dtype));
     }
-    if (p->kv_heads < 1 || p->head_dim < 1 || p->block_size < 1 || p->threads < 1) {
+    if (p->kv_heads < 1 || p->head_dim < 1 || p->block_size < 1 || p->threads < 1)
         return kvg_cpu_no(why, size, "kv_heads, head_dim, block_size and threads must be at least 1");
-    }
     return 1;
 }
 
@@ -78,14 +75,11 @@ int kvg_store_run(const struct kvg_store_ops *ops, const struct kvg_store_args *
     const struct side v = {a->v, a->v_stride_token, a->v_stride_head, &a->v_cache, a->scales.v};
     const int64_t slots = a->num_blocks * p->block_size;
 
-    if (!convert) {
+    if (!convert)
         return KVG_EUNSUPPORTED;
-    }
-    for (int64_t i = 0; i < a->tokens; i++) {
-        if (a->slot_mapping[i] >= slots) {
+    for (int64_t i = 0; i < a->tokens; i++)
+        if (a->slot_mapping[i] >= slots)
             return KVG_EINVAL; /* before anything is written */
-        }
-    }
 #pragma omp parallel for schedule(static)                                                                    \
     num_threads(p->threads) if (p->threads > 1 && a->tokens * p->kv_heads * p->head_dim >= PARALLEL_FROM)
     for (int64_t i = 0; i < a->tokens; i++) {

@@ -11,9 +11,8 @@ enum { STEP = 32 };
 
 static inline __m256 load8(enum kvg_dtype from, const void *source, int64_t i)
 {
-    if (from == KVG_F32) {
+    if (from == KVG_F32)
         return _mm256_loadu_ps((const float *)source + i);
-    }
     const __m128i half = _mm_loadu_si128((const __m128i *)((const uint16_t *)source + i));
     return from == KVG_F16 ? _mm256_cvtph_ps(half)
                            : _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));

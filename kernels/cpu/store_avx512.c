@@ -11,9 +11,8 @@ enum { STEP = 64 };
 
 static inline __m512 load16(enum kvg_dtype from, const void *source, int64_t i)
 {
-    if (from == KVG_F32) {
+    if (from == KVG_F32)
         return _mm512_loadu_ps((const float *)source + i);
-    }
     const __m256i half = _mm256_loadu_si256((const __m256i *)((const uint16_t *)source + i));
     return from == KVG_F16 ? _mm512_cvtph_ps(half)
                            : _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
@@ -76,9 +75,8 @@ static inline void convert_row(enum kvg_dtype from, enum kvg_dtype to, enum kvg_
                     : j == 2 ? _mm512_inserti32x4(codes, c, 2)
                              : _mm512_inserti32x4(codes, c, 3);
         }
-        if (to != KVG_BF16) {
+        if (to != KVG_BF16)
             _mm512_storeu_si512((uint8_t *)destination + i, codes);
-        }
     }
     convert_scalar(from, to, rule, source, i, count, scale, reciprocal, destination);
 }

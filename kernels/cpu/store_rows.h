@@ -86,11 +86,9 @@ static kvg_convert_row convert(enum kvg_dtype from, enum kvg_dtype to, enum kvg_
         [KVG_BF16] = {[KVG_E4M3] = bf16_e4m3, [KVG_E5M2] = bf16_e5m2, [KVG_E4M3FNUZ] = bf16_fnuz},
     };
 
-    if ((unsigned)from > KVG_BF16 || (unsigned)to > KVG_E4M3FNUZ) {
+    if ((unsigned)from > KVG_BF16 || (unsigned)to > KVG_E4M3FNUZ)
         return NULL;
-    }
-    if (rule == KVG_RECIPROCAL) {
+    if (rule == KVG_RECIPROCAL)
         return from == KVG_BF16 && to == KVG_E4M3 ? q_e4m3 : NULL;
-    }
     return table[from][to];
 }

@@ -24,18 +24,16 @@ KVG_FP8_INTEGER uint32_t kvg_fp8_integer_encode(uint32_t bits, int mantissa_bits
     uint32_t x = bits & 0x7fffffffu;
     int shift = 23 - mantissa_bits;
 
-    if (x > 0x7f800000u) {
+    if (x > 0x7f800000u)
         return 0x7fu;
-    }
     if (x >= min_normal) {
         x = x < max ? x : max;
         x += (1u << (shift - 1)) - 1u + ((x >> shift) & 1u);
         return sign | ((x >> shift) - ((uint32_t)(127 - bias) << mantissa_bits));
     }
     shift = 151 - (int)(x >> 23) - bias - mantissa_bits; /* the code counts smallest subnormals */
-    if (shift > 24) {
+    if (shift > 24)
         return sign; /* below half of the smallest, FP32's own subnormals included */
-    }
     x = (x & 0x7fffffu) | 0x800000u;
     return sign | ((x + (1u << (shift - 1)) - 1u + ((x >> shift) & 1u)) >> shift);
 }
@@ -55,12 +53,10 @@ KVG_FP8_INTEGER uint32_t kvg_fp8_integer_e4m3_to_f16(uint32_t code)
 {
     const uint32_t sign = (code & 0x80u) << 8, x = code & 0x7fu;
 
-    if (x == 0x7fu) {
+    if (x == 0x7fu)
         return 0x7fffu;
-    }
-    if (x >= 8u) { /* the fraction grows by 7 bits, the bias by 8 */
+    if (x >= 8u) /* the fraction grows by 7 bits, the bias by 8 */
         return sign | ((x << 7) + (8u << 10));
-    }
     /* x / 512, a normal f16: its leading bit is bit 2, 1 or 0 */
     return sign | (x >= 4u   ? (8u << 10) + ((x & 3u) << 8)
                    : x >= 2u ? (7u << 10) + ((x & 1u) << 9)

@@ -113,9 +113,8 @@ static void fill_cache(struct setting *s, unsigned char *data, const float *scal
     const struct kvg_problem *p = &s->problem;
     const enum kvg_ref_format format = ref_format(p->kv_dtype);
 
-    if (p->kv_dtype == KVG_E4M3FNUZ) {
+    if (p->kv_dtype == KVG_E4M3FNUZ)
         memset(data, 0x80, (size_t)s->cache_elements);
-    }
     for (int64_t b = 0; b < p->batch; b++) {
         for (int64_t t = 0; t < s->lens[b]; t++) {
             for (int64_t h = 0; h < p->kv_heads; h++) {
@@ -193,9 +192,8 @@ static void set_up(struct setting *s, const struct kvg_kernel *kernel, uint64_t 
     struct kvg_attention_args *a = &s->args;
     struct kvg_pages pages = {NULL, page, p->kv_heads * p->head_dim, p->head_dim};
 
-    if (p->layout == KVG_HND) {
+    if (p->layout == KVG_HND)
         pages = (struct kvg_pages){NULL, page, p->head_dim, p->block_size * p->head_dim};
-    }
     make_table(s, seed);
     a->problem = p;
     a->k_cache = a->v_cache = pages;
@@ -307,18 +305,16 @@ static void expect(const struct setting *s, const struct kvg_arithmetic *how, in
         top = fmax(top, t[j]);
         slack = fmax(slack, qk_error * magnitude + 0x1p-20);
     }
-    for (int64_t j = first; j < end; j++) {
+    for (int64_t j = first; j < end; j++)
         total += exp(t[j] - top);
-    }
     e->lse = end > first ? top + log(total) : -INFINITY;
     e->lse_tolerance = slack + 0x1p-20 * fabs(e->lse);
     for (int64_t j0 = 0; j0 < end; j0 += split) { /* splits */
         double running = -INFINITY;
         for (int64_t tile = j0; tile < end && tile < j0 + split; tile += how->tile) {
             const int64_t stop = fmin(fmin((double)(tile + how->tile), (double)(j0 + split)), (double)end);
-            for (int64_t j = tile > first ? tile : first; j < stop; j++) {
+            for (int64_t j = tile > first ? tile : first; j < stop; j++)
                 running = fmax(running, t[j]);
-            }
             for (int64_t j = tile > first ? tile : first; j < stop; j++) {
                 const int64_t at = cache_index(s, seq, j, g);
                 double weight = exp(t[j] - top), unsure = 2 * slack * weight;
@@ -340,9 +336,8 @@ static void expect(const struct setting *s, const struct kvg_arithmetic *how, in
             }
         }
     }
-    for (int64_t d = 0; d < p->head_dim; d++) {
+    for (int64_t d = 0; d < p->head_dim; d++)
         e->tolerance[d] += 0x1p-8 * fabs(e->out[d]);
-    }
     free(t);
 }
 
@@ -397,9 +392,8 @@ static void run_kernel(const struct kvg_kernel *kernel, const struct shape *shap
     unsigned char *first;
 
     describe(&s, shape, path, kv);
-    if (!runs_here(kernel, &s.problem)) {
+    if (!runs_here(kernel, &s.problem))
         return;
-    }
     set_up(&s, kernel, (uint64_t)(shape->head_dim * 131 + shape->q_heads * 17 + shape->block_size));
     assert_int_equal(kernel->attention(&s.args), KVG_OK);
     compare(&s, kernel, label);
@@ -435,9 +429,8 @@ static void check_owned_nan(const struct kvg_kernel *kernel, enum kvg_path path,
     struct setting s;
 
     describe(&s, &shape, path, kv);
-    if (!runs_here(kernel, &s.problem)) {
+    if (!runs_here(kernel, &s.problem))
         return;
-    }
     set_up(&s, kernel, 7);
     kvg_ref_store(ref_format(kv), in_k ? s.k : s.v, cache_index(&s, 0, KEY, 1) + AT, NAN);
     assert_int_equal(kernel->attention(&s.args), KVG_OK);

@@ -77,11 +77,10 @@ static void check(const struct shape *shape, int whole_tiles, int general, const
 {
     for (size_t c = 0; c < 4; c++) { /* the fourth: path fp8 */
         whole_calls = general_calls = 0;
-        if (c < 3) {
+        if (c < 3)
             run_kernel(&dequant, shape, KVG_PATH_DEQUANT, caches[c], label);
-        } else {
+        else
             run_kernel(&fp8, shape, KVG_PATH_FP8, KVG_E4M3, label);
-        }
         if ((whole_calls > 0) != whole_tiles || (general_calls > 0) != general) {
             fail_msg("%s, cache %d: %lld calls for whole tiles, %lld for others", label, (int)c,
                      (long long)whole_calls, (long long)general_calls);
@@ -193,9 +192,8 @@ static void test_owned_nan_shows(void **state)
     (void)state;
     for (int64_t group = 1; group <= 16; group += 5) {
         for (int in_k = 0; in_k < 2; in_k++) {
-            for (size_t c = 0; c < 3; c++) {
+            for (size_t c = 0; c < 3; c++)
                 check_owned_nan(&dequant, KVG_PATH_DEQUANT, caches[c], group, 64, in_k);
-            }
             whole_calls = 0;
             check_owned_nan(&fp8, KVG_PATH_FP8, KVG_E4M3, group, 64, in_k);
             assert_true(whole_calls > 0);
@@ -217,9 +215,8 @@ static void check_codes(enum kvg_dtype kv)
             memset(s.k + at, 0, 128);
             memset(s.v + at, 0, 128);
         }
-        for (int i = 0; i < 128; i++) { /* half the codes in one key; all others are zero */
+        for (int i = 0; i < 128; i++) /* half the codes in one key; all others are zero */
             s.v[cache_index(&s, 0, 21, 0) + i] = (unsigned char)(base + i);
-        }
         s.scale_v[0] = 64.0f;
         assert_int_equal(dequant.attention(&s.args), KVG_OK);
         for (int64_t i = 0; i < 4 * 128; i++) {
@@ -280,17 +277,15 @@ int main(void)
     char why[256];
     int failed = 0;
 
-    if (!__builtin_cpu_supports("avx512vbmi2")) {
+    if (!__builtin_cpu_supports("avx512vbmi2"))
         print_message("tiles in software: skipped: this CPU does not offer avx512vbmi2\n");
-    } else if (kvg_cpu_has(KVG_ISA_AVX512VBMI, why, sizeof why)) {
+    else if (kvg_cpu_has(KVG_ISA_AVX512VBMI, why, sizeof why))
         failed += cmocka_run_group_tests_name("tiles in software", tests, on_model, NULL);
-    } else {
+    else
         print_message("tiles in software: skipped: %s\n", why);
-    }
-    if (kvg_cpu_has(KVG_ISA_AMX, why, sizeof why)) {
+    if (kvg_cpu_has(KVG_ISA_AMX, why, sizeof why))
         failed += cmocka_run_group_tests_name("tiles of this CPU", tests, on_hardware, NULL);
-    } else {
+    else
         print_message("tiles of this CPU: skipped: %s\n", why);
-    }
     return failed;
 }

@@ -61,9 +61,8 @@ static void check_encode(const struct codec *c, uint32_t bits)
     const float x = kvg_f32_from_bits(bits);
     const uint8_t got = c->encode(x), want = kvg_ref_fp8_encode(c->format, x);
 
-    if (got != want) {
+    if (got != want)
         fail_msg("%s: %a (0x%08x) encodes to 0x%02x, want 0x%02x", c->name, (double)x, bits, got, want);
-    }
 }
 
 static void check_near(const struct codec *c, double value)
@@ -137,11 +136,9 @@ static void test_encode_boundaries(void **state)
 static void test_encode_sweep(void **state)
 {
     (void)state;
-    for (int i = 0; i < CODECS; i++) {
-        for (uint64_t bits = (uint64_t)i; bits < (uint64_t)1 << 32; bits += 251) {
+    for (int i = 0; i < CODECS; i++)
+        for (uint64_t bits = (uint64_t)i; bits < (uint64_t)1 << 32; bits += 251)
             check_encode(&codecs[i], (uint32_t)bits);
-        }
-    }
 }
 
 static void test_sixteen_bits(void **state)

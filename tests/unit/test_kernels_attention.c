@@ -171,11 +171,9 @@ static void check_reference(const struct shape *shape, enum kvg_dtype kv)
     const struct kvg_problem *p = &s.problem;
     const struct kvg_ref_attention a = reference_of(&s);
     for (int32_t b = 0; b < p->batch; b++) {
-        for (int32_t i = 0; i < s.cu[b + 1] - s.cu[b] && n + p->q_heads <= 64; i++) {
-            for (int32_t h = 0; h < p->q_heads; h++) {
+        for (int32_t i = 0; i < s.cu[b + 1] - s.cu[b] && n + p->q_heads <= 64; i++)
+            for (int32_t h = 0; h < p->q_heads; h++)
                 rows[n++] = (struct kvg_ref_row){b, i, h};
-            }
-        }
     }
     double *out = malloc((size_t)(n * p->head_dim) * sizeof *out), lse[64];
     assert_non_null(out);
@@ -185,9 +183,8 @@ static void check_reference(const struct shape *shape, enum kvg_dtype kv)
 
         expect(&s, &exact, rows[r].seq, rows[r].q_index, rows[r].q_head, &e);
         assert_true(isinf(e.lse) ? lse[r] == -INFINITY : fabs(lse[r] - e.lse) <= 1e-9 * (1 + fabs(e.lse)));
-        for (int64_t d = 0; d < p->head_dim; d++) {
+        for (int64_t d = 0; d < p->head_dim; d++)
             assert_true(fabs(out[r * p->head_dim + d] - e.out[d]) <= 1e-9 * (1 + fabs(e.out[d])));
-        }
     }
     free(out);
     tear_down(&s);
@@ -222,15 +219,13 @@ static void check_small_weights(const struct kvg_kernel *kernel, enum kvg_path p
     struct setting s;
 
     describe(&s, &shape, path, kv);
-    if (!runs_here(kernel, &s.problem)) {
+    if (!runs_here(kernel, &s.problem))
         return;
-    }
     set_up(&s, kernel, 8);
     for (int64_t h = 0; h < HEADS; h++) {
         s.scale_q[h] = s.scale_k[h] = s.scale_v[h] = 1;
-        for (int64_t d = 0; d < dim; d++) {
+        for (int64_t d = 0; d < dim; d++)
             kvg_ref_store(ref_format(s.problem.q_dtype), s.q, h * dim + d, d == 0);
-        }
     }
     for (int64_t i = 0; i < KEYS * 2 * dim; i++) {
         const int64_t t = i / dim / 2, d = i % dim, at = cache_index(&s, 0, t, i / dim % 2) + d;
@@ -286,40 +281,33 @@ static void check_codes(const struct kvg_kernel *kernel, enum kvg_dtype kv)
     struct setting s;
 
     describe(&s, &shape, KVG_PATH_DEQUANT, kv);
-    if (!runs_here(kernel, &s.problem)) {
+    if (!runs_here(kernel, &s.problem))
         return;
-    }
     set_up(&s, kernel, 3);
     s.scale_k[0] = s.scale_v[0] = 1.0f;
     s.args.softmax_scale = 1.0f;
-    for (int64_t d = 0; d < CODES; d++) {
+    for (int64_t d = 0; d < CODES; d++)
         s.k[cache_index(&s, 0, 0, 0) + d] = s.v[cache_index(&s, 0, 0, 0) + d] = (uint8_t)d;
-    }
     for (int in_k = 0; in_k < 2; in_k++) {
         for (int64_t d = 0; d < CODES; d++) {
             const float code = kvg_ref_fp8_decode(ref_format(kv), (uint8_t)d);
-            if (in_k && !isfinite(code)) { /* 0 * NaN and 0 * infinity would be in every logit */
+            if (in_k && !isfinite(code)) /* 0 * NaN and 0 * infinity would be in every logit */
                 s.k[cache_index(&s, 0, 0, 0) + d] = 0;
-            }
-            for (int64_t h = 0; h < CODES; h++) {
+            for (int64_t h = 0; h < CODES; h++)
                 kvg_ref_store(KVG_REF_BF16, s.q, h * CODES + d, in_k && h == d ? 1.0f : 0.0f);
-            }
         }
         memset(s.k + cache_index(&s, 0, 0, 0), 0, in_k ? 0 : CODES);
         assert_int_equal(kernel->attention(&s.args), KVG_OK);
         for (int64_t d = 0; d < CODES; d++) {
             const float code = kvg_ref_fp8_decode(ref_format(kv), (uint8_t)d);
             const float out = kvg_ref_load(KVG_REF_BF16, s.out, d), lse = s.args.lse[d];
-            if (in_k && isfinite(code) && !(fabsf(lse - code) <= 0x1p-22f * fabsf(code))) {
+            if (in_k && isfinite(code) && !(fabsf(lse - code) <= 0x1p-22f * fabsf(code)))
                 fail_msg("%s: code %d of K is %g, want %g", kernel->name, (int)d, (double)lse, (double)code);
-            }
-            if (!in_k && (isnan(code) ? !isnan(out) : out != code)) {
+            if (!in_k && (isnan(code) ? !isnan(out) : out != code))
                 fail_msg("%s: code %d of V is %g, want %g", kernel->name, (int)d, (double)out, (double)code);
-            }
         }
-        for (int64_t d = 0; d < CODES; d++) {
+        for (int64_t d = 0; d < CODES; d++)
             s.k[cache_index(&s, 0, 0, 0) + d] = (uint8_t)d;
-        }
     }
     tear_down(&s);
 }
@@ -354,9 +342,8 @@ static void check_sizes(const struct kvg_kernel *kernel, enum kvg_dtype kv, int6
     struct setting s;
 
     describe(&s, &shape, KVG_PATH_DEQUANT, kv);
-    if (!runs_here(kernel, &s.problem)) {
+    if (!runs_here(kernel, &s.problem))
         return;
-    }
     set_up(&s, kernel, 11);
     for (int h = 0; h < 2; h++) {
         scale_k[h] = s.scale_k[h] / k;
@@ -364,9 +351,8 @@ static void check_sizes(const struct kvg_kernel *kernel, enum kvg_dtype kv, int6
     }
     fill_cache(&s, s.k, scale_k, 21);
     fill_cache(&s, s.v, scale_v, 22);
-    for (int64_t i = 0; i < 8 * 128; i++) {
+    for (int64_t i = 0; i < 8 * 128; i++)
         kvg_ref_store(KVG_REF_BF16, s.q, i, kvg_ref_load(KVG_REF_BF16, s.q, i) * q);
-    }
     s.args.softmax_scale /= q * k;
     assert_int_equal(kernel->attention(&s.args), KVG_OK);
     const double error = relative_error(&s, kernel);
@@ -413,13 +399,11 @@ static void check_exp2(const struct kvg_attention_ops *ops)
     for (uint32_t bits = 0xb0000000u; bits <= 0xc2fc0000u;) { /* -2^-31 to -126 */
         const uint32_t step = bits >= 0xbb800000u && bits <= 0xc0000000u ? 1 : 61;
 
-        for (int i = 0; i < COUNT; i++, bits += step) {
+        for (int i = 0; i < COUNT; i++, bits += step)
             x[i] = y[i] = kvg_f32_from_bits(bits < 0xc2fc0000u ? bits : 0xc2fc0000u);
-        }
         ops->exp2(y, COUNT);
-        for (int i = 0; i < COUNT; i++) {
+        for (int i = 0; i < COUNT; i++)
             worst = fmax(worst, fabs((double)y[i] / exp2((double)x[i]) - 1));
-        }
     }
     print_message("exp2 of instruction set %d: largest relative error 2^-24 * %.3f\n", (int)ops->isa,
                   worst * 0x1p24);
@@ -442,9 +426,8 @@ static void test_exp2(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         char why[256];
-        if (kvg_cpu_has(all[i]->isa, why, sizeof why)) {
+        if (kvg_cpu_has(all[i]->isa, why, sizeof why))
             check_exp2(all[i]);
-        }
     }
 }
 

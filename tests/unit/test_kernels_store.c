@@ -93,9 +93,8 @@ static void check_store(const struct kvg_kernel *kernel, enum kvg_dtype from, en
     }
     fill(from, k, source, 1);
     fill(from, v, source, 2);
-    for (int64_t i = 0; i < TOKENS; i++) { /* distinct slots in no order; some tokens are padding */
+    for (int64_t i = 0; i < TOKENS; i++) /* distinct slots in no order; some tokens are padding */
         slots[i] = i % 7 == 3 ? -1 : (i * 29 + 5) % (BLOCKS * block);
-    }
     struct kvg_store_args a = {.problem = &p,
                                .k = k,
                                .v = v,
@@ -146,9 +145,8 @@ static void test_store_is_bit_exact(void **state)
     (void)state;
 
     for (int64_t i = 0; (kernel = kvg_registry_get(i)) != NULL; i++) {
-        if (kernel->device != KVG_DEVICE_CPU || !kernel->store) {
+        if (kernel->device != KVG_DEVICE_CPU || !kernel->store)
             continue;
-        }
         for (int from = KVG_F32; from <= KVG_BF16; from++) {
             for (int to = KVG_BF16; to <= KVG_E4M3FNUZ; to++) {
                 for (size_t d = 0; d < sizeof dims / sizeof *dims; d++) {
@@ -175,9 +173,8 @@ static void test_quantize_q_is_bit_exact(void **state)
     (void)state;
 
     assert_true(q && got && want);
-    for (int i = 0; i < COUNT; i++) {
+    for (int i = 0; i < COUNT; i++)
         q[i] = (uint16_t)(i * 40503u); /* an odd factor permutes all codes */
-    }
     for (int64_t i = 0; (kernel = kvg_registry_get(i)) != NULL; i++) {
         const struct kvg_problem store = {.phase = KVG_PHASE_STORE,
                                           .q_dtype = KVG_BF16,
@@ -190,9 +187,8 @@ static void test_quantize_q_is_bit_exact(void **state)
         char why[256];
 
         if (kernel->device != KVG_DEVICE_CPU || !kernel->quantize_q || !kernel->store ||
-            !kernel->supports(&store, why, sizeof why)) {
+            !kernel->supports(&store, why, sizeof why))
             continue;
-        }
         p.path = KVG_PATH_FP8;
         p.q_heads = Q_HEADS;
         p.total_q = TOKENS;
@@ -242,12 +238,10 @@ static void test_store_offsets_are_64_bit(void **state)
     const struct kvg_kernel *kernel;
     (void)state;
 
-    if (!cache) {
+    if (!cache)
         skip();
-    }
-    for (int i = 0; i < DIM; i++) {
+    for (int i = 0; i < DIM; i++)
         source[i] = kvg_bf16_encode((float)(i + 1));
-    }
     for (int64_t i = 0; (kernel = kvg_registry_get(i)) != NULL; i++) {
         char why[256];
         unsigned char *at = cache + 2099 * page + 3 * DIM;
@@ -264,14 +258,12 @@ static void test_store_offsets_are_64_bit(void **state)
                                          .v_cache = {cache, page, DIM, DIM},
                                          .num_blocks = blocks,
                                          .scales = {NULL, &one, &one, 0}};
-        if (kernel->device != KVG_DEVICE_CPU || !kernel->store || !kernel->supports(&p, why, sizeof why)) {
+        if (kernel->device != KVG_DEVICE_CPU || !kernel->store || !kernel->supports(&p, why, sizeof why))
             continue;
-        }
         memset(at, 0, DIM);
         assert_int_equal(kernel->store(&a), KVG_OK);
-        for (int d = 0; d < DIM; d++) {
+        for (int d = 0; d < DIM; d++)
             assert_int_equal(at[d], kvg_ref_fp8_encode(KVG_REF_E4M3, (float)(d + 1)));
-        }
     }
     free(cache);
 }

@@ -47,16 +47,14 @@ static void source_dir(char *text, size_t size)
 
     assert_non_null(end);
     snprintf(text, size, "./%.*s", (int)(end - file), file);
-    if (file[0] == '/') {
+    if (file[0] == '/')
         memmove(text, text + 2, strlen(text) - 1);
-    }
 }
 
 static void shell(const char *command)
 {
-    if (system(command) != 0) {
+    if (system(command) != 0)
         fail_msg("failed: %s", command);
-    }
 }
 
 /* folder/name.so from C text. */
@@ -149,9 +147,8 @@ static void test_best_follows_the_cpu(void **state)
     assert_non_null(best->attention);
     for (int64_t i = 0; i < kvg_registry_count(); i++) {
         const struct kvg_kernel *kernel = kvg_registry_get(i);
-        if (kernel->attention && kernel->supports(&decode, why, sizeof why)) {
+        if (kernel->attention && kernel->supports(&decode, why, sizeof why))
             assert_true(kvg_kernel_rank(kernel, &decode) <= kvg_kernel_rank(best, &decode));
-        }
     }
     p.kv_dtype = KVG_E4M3FNUZ;
     assert_string_equal(kvg_registry_best(&p, NULL, NULL, why, sizeof why)->name, "cpu/dequant_scalar");
@@ -216,9 +213,8 @@ static int note_and_ask(void *context, const struct kvg_kernel *kernel, const st
     struct asked *asked = context;
     const size_t used = strlen(asked->names);
 
-    if (strncmp(kernel->name, "stub/", 5) == 0) {
+    if (strncmp(kernel->name, "stub/", 5) == 0)
         snprintf(asked->names + used, sizeof asked->names - used, "%s ", kernel->name);
-    }
     return kernel->supports(problem, why, size) && strcmp(kernel->name, asked->refused) != 0;
 }
 
@@ -231,9 +227,8 @@ static void test_rank_by_problem(void **state)
     (void)state;
 
     p.batch = 77;
-    if (kvg_registry_add("stubs", stubs, 3, why, sizeof why) != 0) {
+    if (kvg_registry_add("stubs", stubs, 3, why, sizeof why) != 0)
         fail_msg("%s", why);
-    }
     assert_int_equal(kvg_kernel_rank(&stub_even, &p), 200); /* no rank_for: rank */
     assert_int_equal(kvg_kernel_rank(&stub_prefill, &p), 150);
     assert_ptr_equal(kvg_registry_best(&p, NULL, NULL, why, sizeof why), &stub_even);
@@ -305,9 +300,8 @@ static void test_example_plugin(void **state)
     snprintf(path, sizeof path, "%s/naive.so", folder);
     snprintf(command, sizeof command, "make -s -C %s/kernels/example_plugin OUT=%s", root, path);
     shell(command);
-    if (kvg_registry_load(path, why, sizeof why) != 0) {
+    if (kvg_registry_load(path, why, sizeof why) != 0)
         fail_msg("%s", why);
-    }
     assert_int_equal(kvg_registry_count(), before + 1);
     kernel[0] = kvg_registry_get(before);
     kernel[1] = kvg_registry_find("cpu/dequant_scalar");
@@ -324,9 +318,8 @@ static void test_example_plugin(void **state)
             v[at] = (uint8_t)((t * 53 + i * 29) % 0x48 + (i % 5 ? 0 : 0x80));
         }
     }
-    for (int i = 0; i < HEADS * DIM; i++) {
+    for (int i = 0; i < HEADS * DIM; i++)
         q[i] = kvg_bf16_encode((float)(i * 31 % 17 - 8) / 8.0f);
-    }
     for (int i = 0; i < 2; i++) {
         struct kvg_attention_args a = {.problem = &decode,
                                        .q = q,
@@ -358,9 +351,8 @@ static void test_example_plugin(void **state)
         const float a = kvg_bf16_decode(out[0][i]), b = kvg_bf16_decode(out[1][i]);
         assert_true(fabsf(a - b) <= 0x1p-7f * fabsf(b) + 1e-5f);
     }
-    for (int h = 0; h < HEADS; h++) {
+    for (int h = 0; h < HEADS; h++)
         assert_true(fabsf(lse[0][h] - lse[1][h]) <= 1e-5f * fabsf(lse[1][h]));
-    }
 
     /* A second time its name is taken. */
     assert_int_equal(kvg_registry_load(path, why, sizeof why), -1);
@@ -374,9 +366,8 @@ static void expect_refusal(const char *path, const char *reason)
     const int64_t before = kvg_registry_count();
 
     assert_int_equal(kvg_registry_load(path, why, sizeof why), -1);
-    if (!strstr(why, reason)) {
+    if (!strstr(why, reason))
         fail_msg("the reason '%s' does not say '%s'", why, reason);
-    }
     assert_int_equal(kvg_registry_count(), before);
 }
 

@@ -71,16 +71,14 @@ static void tile_load(int t, const void *from, int64_t stride)
 {
     tile_demand(tile_rows(t) > 0, "a tile without rows is loaded");
     memset(tile_file.tile[t], 0, sizeof tile_file.tile[t]);
-    for (int i = 0; i < tile_rows(t); i++) {
+    for (int i = 0; i < tile_rows(t); i++)
         memcpy(tile_file.tile[t][i], (const char *)from + i * stride, (size_t)tile_bytes(t));
-    }
 }
 
 static void tile_store(int t, void *to, int64_t stride)
 {
-    for (int i = 0; i < tile_rows(t); i++) {
+    for (int i = 0; i < tile_rows(t); i++)
         memcpy((char *)to + i * stride, tile_file.tile[t][i], (size_t)tile_bytes(t));
-    }
 }
 
 /* Products take most of the test's time, on arrays whose indices are checked above: without sanitizers. */
