@@ -48,7 +48,7 @@ OPT      ?= -O3
 SANITIZE ?=
 WARN     := -Wall -Wextra -Werror
 # Contraction off: an FMA where the source has none would change bits between machines.
-COMMON   := $(OPT) -g -fopenmp -ffp-contract=off -fno-math-errno -D_GNU_SOURCE $(WARN) $(SANITIZE)
+COMMON   := -iquote . $(OPT) -g -fopenmp -ffp-contract=off -fno-math-errno -D_GNU_SOURCE $(WARN) $(SANITIZE)
 GIT_SHA  := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 GIT_DIRTY := $(shell git diff --quiet HEAD -- 2>/dev/null && echo 0 || echo 1)
 
@@ -82,7 +82,7 @@ GENCODE_all := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_89,code
 , := ,
 gencode = $(or $(GENCODE_$(1)),-gencode arch=compute_$(1:sm_%=%)$(,)code=$(1))
 NVCCFLAGS ?=
-NVCCFLAGS_ALL := -O3 -lineinfo -std=c++17 --diag-suppress 128 -Werror all-warnings \
+NVCCFLAGS_ALL := -I. -O3 -lineinfo -std=c++17 --diag-suppress 128 -Werror all-warnings \
                  -Xcompiler -Wall,-Wextra,-Werror,-fopenmp -Xptxas -v $(NVCCFLAGS)
 # The runtime is linked in, the driver is opened when a kernel is first asked for: without them nothing fails.
 CUDA_LIBS  = -L$(CUDA_HOME)/lib64 -lcudart_static -lstdc++ -lm -ldl -lpthread -lrt
@@ -95,21 +95,22 @@ ISA_avx512fp16 := $(ISA_avx512) -mavx512fp16
 isa_flags = $(ISA_$(lastword $(subst _, ,$(basename $(notdir $(1))))))
 
 # ---------------------------------------------------------------- sources
-SRC_C   := $(wildcard kernels/*.c kernels/cpu/*.c kernels/cuda/*.c reference/*.c harness/*.c harness/inputs/*.c results/*.c plots/*.c)
-SRC_CXX := harness/bench_shim.cc
-MAIN    := harness/main.c
+SRC_C   := $(wildcard kernels/*.c kernels/cpu/*.c kernels/cuda/*.c reference/*.c harness/*/*.c results/*.c plots/*.c)
+SRC_CXX := harness/measure/bench_shim.cc
+MAIN    := harness/cli/main.c
 OBJ     := $(SRC_C:%.c=$(B)/obj/%.o) $(SRC_CXX:%.cc=$(B)/obj/%.o)
 LIB_OBJ := $(filter-out $(B)/obj/$(MAIN:%.c=%.o),$(OBJ))
 # CUDA: the host's side in C; on the device's side the decode kernels use instructions of Hopper, which exist for
 # sm_90a alone (elsewhere their `supports` says so), and all else is plain CUDA C.
-CUDA_C_OBJ := $(patsubst %.c,$(B)/obj/%.o,$(wildcard harness/cuda/*.c))
+CUDA_C_OBJ := $(patsubst %.c,$(B)/obj/%.o,$(wildcard harness/device/cuda/*.c))
 CUDA_HOPPER := $(wildcard kernels/cuda/decode_*.cu)
-CUDA_PLAIN  := $(filter-out $(CUDA_HOPPER),$(wildcard kernels/cuda/*.cu harness/cuda/*.cu))
+CUDA_PLAIN  := $(filter-out $(CUDA_HOPPER),$(wildcard kernels/cuda/*.cu harness/device/cuda/*.cu))
 # cuda_objects CUDA_FOR: what a program with code for those GPUs is linked from, beside LIB_OBJ.
 cuda_objects = $(CUDA_HOPPER:%.cu=$(B)/cuda/sm_90a/%.o) $(CUDA_PLAIN:%.cu=$(B)/cuda/$(1)/%.o) $(CUDA_C_OBJ)
 CUDA_OBJ := $(if $(filter-out none,$(CUDA_FOR)),$(call cuda_objects,$(CUDA_FOR)))
-TESTS   := $(patsubst tests/unit/%.c,$(B)/tests/%,$(wildcard tests/unit/test_*.c))
-# Where an uninstalled binary finds suites, captured input and plot scripts; see harness/paths.h.
+# tests/unit/ has the folders of the sources; TESTS is every program, build/tests/unit/FOLDER/test_NAME.
+TESTS   := $(patsubst %.c,$(B)/%,$(wildcard $(addprefix tests/unit/,*/test_*.c harness/*/test_*.c)))
+# Where an uninstalled binary finds suites, captured input and plot scripts; see harness/machine/paths.h.
 PATHS_DEF := -DKVG_SOURCE_DIR='"$(CURDIR)"' -DKVG_DATA_DIR='"$(PREFIX)/share/kvgauge"' \
              -DKVG_VERSION='"$(VERSION)"' -DKVG_GIT_SHA='"$(GIT_SHA)"' -DKVG_GIT_DIRTY=$(GIT_DIRTY)
 
@@ -159,22 +160,22 @@ $(B)/obj/%.o: %.cc
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -MMD -MP -c -o $@ $<
 
 # The only object that knows version and paths; rebuilt when the commit changes.
-PATHS_harness_paths := $(PATHS_DEF)
-$(B)/obj/harness/paths.o: $(B)/.version
-PATHS_harness_cmd_doctor = -DKVG_BENCHMARK_VERSION='"$(shell pkg-config --modversion benchmark)"'
+PATHS_harness_machine_paths := $(PATHS_DEF)
+$(B)/obj/harness/machine/paths.o: $(B)/.version
+PATHS_harness_cli_cmd_doctor = -DKVG_BENCHMARK_VERSION='"$(shell pkg-config --modversion benchmark)"'
 $(B)/.version: FORCE
 	@mkdir -p $(@D); echo '$(VERSION) $(GIT_SHA) $(GIT_DIRTY) $(PREFIX) $(CURDIR)' | cmp -s - $@ || \
 	  echo '$(VERSION) $(GIT_SHA) $(GIT_DIRTY) $(PREFIX) $(CURDIR)' > $@
 FORCE:
 
-$(B)/tests/%: $(B)/obj/tests/unit/%.o $(LIB_OBJ)
+$(B)/tests/unit/%: $(B)/obj/tests/unit/%.o $(LIB_OBJ)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(COMMON) $(LDFLAGS) -rdynamic -o $@ $^ -lcmocka $(LDLIBS_ALL)
-.SECONDARY: $(TESTS:$(B)/tests/%=$(B)/obj/tests/unit/%.o)
+.SECONDARY: $(TESTS:$(B)/%=$(B)/obj/%.o)
 
 MUTANTS_OBJ := $(patsubst %,$(B)/obj/tests/mutants/%.o,mutants faults one_mutant matrix rules speed)
--include $(OBJ:.o=.d) $(MUTANTS_OBJ:.o=.d) $(patsubst $(B)/tests/%,$(B)/obj/tests/unit/%.d,$(TESTS))
+-include $(OBJ:.o=.d) $(MUTANTS_OBJ:.o=.d) $(TESTS:$(B)/%=$(B)/obj/%.d)
 
 # ---------------------------------------------------------------- CUDA
 # $(B)/cuda/WHICH/ holds objects with code for WHICH (see CUDA_FOR). A decode kernel that spills registers or uses
@@ -190,7 +191,7 @@ endef
 no_local_memory = $(if $(filter decode_sm%,$(notdir $(1))),@! grep -hE '[1-9][0-9]* bytes (stack frame|spill)' \
   $(1:.o=.ptxas) >&2 || { echo '$(1): a decode kernel uses local memory (see above)' >&2; rm -f $(1); exit 1; })
 $(foreach which,$(sort all sm_90a $(filter-out none,$(CUDA_FOR))),$(eval $(call cuda_rule,$(which))))
-$(B)/obj/harness/cuda/%.o $(B)/obj/tests/gpu/%.o: CFLAGS += -isystem $(CUDA_HOME)/include
+$(B)/obj/harness/device/cuda/%.o $(B)/obj/tests/gpu/%.o: CFLAGS += -isystem $(CUDA_HOME)/include
 -include $(CUDA_C_OBJ:.o=.d) $(wildcard $(B)/cuda/*/*/*/*.d $(B)/obj/tests/gpu/*.d)
 
 # Programs that run on a GPU; tests/gpu/run.sh runs them. build/gpu/NAME is linked from tests/gpu/NAME.cu or .c, the
@@ -199,7 +200,7 @@ GPU_PROGRAMS := decode_bench tensor_core_check device_check
 GPU_FOR_decode_bench := sm_90a
 GPU_FOR_tensor_core_check := sm_90a
 GPU_NEEDS_decode_bench := $(call cuda_objects,sm_90a) \
-  $(patsubst %,$(B)/obj/%.o,kernels/cuda/plan harness/gather_runs harness/inputs/normal_table)
+  $(patsubst %,$(B)/obj/%.o,kernels/cuda/plan harness/device/gather_runs harness/inputs/normal_table)
 GPU_NEEDS_tensor_core_check := $(patsubst %,$(B)/obj/reference/%.o,tensor_core tensor_core_tile formats formats_row)
 GPU_NEEDS_device_check := $(patsubst %.c,$(B)/obj/%.o,$(wildcard tests/gpu/device_check_*.c)) $(call cuda_objects,all) $(LIB_OBJ)
 BUNDLE_LINK := -Wl,--disable-new-dtags -Wl,-rpath,'$$ORIGIN/../lib'
@@ -216,14 +217,14 @@ gpu-check: $(B)/gpu/tensor_core_check ## compile the check of a GPU's FP8 instru
 
 # Every night other cases: the seed is the day (days since 1970, times 100000), or SEED=; a case that fails prints its own.
 nightly: deps-test ## right kernels on random cases under the seed of the day: false alarms, tails (SEED=, CASES=10000)
-	@$(MAKE) --no-print-directory -j$$(nproc) CUDA_FOR=$(CUDA_FOR) $(B)/tests/test_false_alarms
+	@$(MAKE) --no-print-directory -j$$(nproc) CUDA_FOR=$(CUDA_FOR) $(B)/tests/unit/harness/execute/test_false_alarms
 	@seed=$(or $(SEED),$$(( $$(date +%s) / 86400 * 100000 ))); echo "KVG_TEST_SEED=$$seed"; \
-	  KVG_TEST_SEED=$$seed KVG_TEST_CASES=$(or $(CASES),10000) $(B)/tests/test_false_alarms
+	  KVG_TEST_SEED=$$seed KVG_TEST_CASES=$(or $(CASES),10000) $(B)/tests/unit/harness/execute/test_false_alarms
 
 asan: deps-test ## the same tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B)/asan CUDA_FOR=none OPT='-O1' \
 	  SANITIZE='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer' \
-	  $(B)/asan/kvgauge $(patsubst $(B)/tests/%,$(B)/asan/tests/%,$(TESTS))
+	  $(B)/asan/kvgauge $(TESTS:$(B)/%=$(B)/asan/%)
 	@KVG_TEST_SANITIZED=1 tests/run.sh $(B)/asan
 
 mutants: $(B)/mutants $(B)/mutants.so ## the right kernel with one fault, again and again: who is caught, and by what
@@ -235,7 +236,7 @@ $(B)/mutants.so: $(addprefix tests/mutants/,attention.c attention_reads.c attent
                   faults.def slow.def mutant.h attention_row.h)
 	@mkdir -p $(@D)
 	$(call say,CC,$@)
-	$(Q)$(CC) -std=c11 -O3 -g -D_GNU_SOURCE -ffp-contract=off $(WARN) -fPIC -shared -o $@ $(filter %.c,$^) -lm
+	$(Q)$(CC) -std=c11 -iquote . -O3 -g -D_GNU_SOURCE -ffp-contract=off $(WARN) -fPIC -shared -o $@ $(filter %.c,$^) -lm
 $(B)/obj/tests/mutants/faults.o: tests/mutants/faults.def
 
 C_FILES = $(shell git ls-files '*.c' '*.h' '*.cc' '*.cu' '*.cuh' '*.def' 2>/dev/null)
@@ -253,7 +254,7 @@ install: $(B)/kvgauge ## PREFIX= DESTDIR=: binary, kernel ABI header, suites, da
 	install -m 644 harness/suites/*.yaml $(DESTDIR)$(PREFIX)/share/kvgauge/suites/
 	install -m 644 harness/inputs/*.h5 $(DESTDIR)$(PREFIX)/share/kvgauge/inputs/
 	install -m 644 plots/*.gp $(DESTDIR)$(PREFIX)/share/kvgauge/plots/
-	install -m 644 harness/kvgauge.1 $(DESTDIR)$(PREFIX)/share/man/man1/kvgauge.1
+	install -m 644 harness/cli/kvgauge.1 $(DESTDIR)$(PREFIX)/share/man/man1/kvgauge.1
 	printf 'prefix=%s\nincludedir=$${prefix}/include/kvgauge\n\nName: kvgauge\nDescription: kernel ABI of kvgauge\nVersion: %s\nCflags: -I$${includedir}\n' \
 	  '$(PREFIX)' '$(VERSION)' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/kvgauge.pc
 
@@ -293,7 +294,7 @@ $(B)/gpu/cuda_mutants.so: tests/mutants/cuda/attention.cu $(wildcard tests/mutan
 	$(need_nvcc)
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<)
-	$(Q)$(NVCC) $(GENCODE_all) -O3 -lineinfo -std=c++17 -Xcompiler -fPIC -shared -o $@ $<
+	$(Q)$(NVCC) $(GENCODE_all) -I. -O3 -lineinfo -std=c++17 -Xcompiler -fPIC -shared -o $@ $<
 
 test-bundle: bundle ## the bundle alone, moved elsewhere, without the machine's libraries
 	@tests/bundle.sh $(BUNDLE)

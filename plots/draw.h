@@ -5,7 +5,7 @@
 #ifndef KVG_PLOTS_DRAW_H
 #define KVG_PLOTS_DRAW_H
 
-#include "../results/group.h"
+#include "results/group.h"
 #include "plot.h"
 
 struct plotter {

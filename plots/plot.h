@@ -14,7 +14,7 @@
 #define KVG_PLOTS_PLOT_H
 
 #include <stdio.h>
-#include "../results/journal.h"
+#include "results/journal.h"
 
 struct kvg_plot_options {
     const char *script_dir; /* folder of the *.gp files */

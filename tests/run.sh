@@ -3,7 +3,7 @@
 #
 # run.sh BUILD_DIR [PATTERN]: every test of the project, one line each, and the output of those that fail.
 #
-#   BUILD_DIR/tests/test_*   cmocka programs
+#   BUILD_DIR/tests/unit/*   cmocka programs, one for each tests/unit/**/test_*.c
 #   tests/cli/NAME.sh        a script run by bash in an empty folder, with $KVGAUGE (the binary) and
 #                            $KVG_SOURCE (the checkout). NAME.stdout and NAME.stderr hold what it must print,
 #                            one glob pattern a line; a line "..." stands for any number of lines. NAME.exit
@@ -93,9 +93,10 @@ timed() { # timed NAME LOG COMMAND...
     report "$name" $code "$log" "$(awk "BEGIN{print $end - $start}")"
 }
 
-for program in "$build"/tests/test_*; do
-    name=$(basename "$program")
-    [[ $program == *.d || ! -x $program || $name != $pattern ]] && continue
+# From the sources, so that a program whose source was deleted is not run.
+for source in $(cd "$source_dir" && find tests/unit -name 'test_*.c' | sort); do
+    program=$build/${source%.c} name=$(basename "$source" .c)
+    [[ $name != $pattern ]] && continue
     timed "$name" "$scratch/$name.log" timeout $limit "$program"
 done
 for script in "$source_dir"/tests/cli/*.sh; do

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "../paths.h"
+#include "harness/machine/paths.h"
 #include "captured.h"
 #include "parts.h"
 

@@ -16,7 +16,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#include "../../results/error.h"
+#include "results/error.h"
 
 enum kvg_tensor { KVG_TENSOR_Q = 0, KVG_TENSOR_K = 1, KVG_TENSOR_V = 2 };
 

@@ -18,7 +18,7 @@
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
-#include "../../reference/clones.h"
+#include "reference/clones.h"
 #include "parts.h"
 
 /* A wide K channel is this much larger; Q is this much smaller there. The logit's standard deviation becomes

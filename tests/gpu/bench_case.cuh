@@ -6,8 +6,8 @@
 #ifndef KVG_TESTS_GPU_BENCH_CASE_CUH
 #define KVG_TESTS_GPU_BENCH_CASE_CUH
 
-#include "../../kernels/cuda/cuda.h"
-#include "../../kernels/cuda/decode_sm90.h"
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/decode_sm90.h"
 
 #include <algorithm>
 #include <cmath>

@@ -10,8 +10,8 @@
  *   decode_bench one KIND B LEN   one case once (for a profiler)
  *   decode_bench store            store throughput
  */
-#include "../../harness/cuda/launch.h"
-#include "../../harness/device.h"
+#include "harness/device/cuda/launch.h"
+#include "harness/device/device.h"
 #include "bench_case.cuh"
 
 #include <functional>

@@ -7,7 +7,7 @@
 #define KVG_TESTS_GPU_DEVICE_CHECK_H
 
 #include <stdint.h>
-#include "../../harness/device.h"
+#include "harness/device/device.h"
 
 struct checks {
     struct kvg_device *d;

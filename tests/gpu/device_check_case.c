@@ -4,9 +4,9 @@
  * reference's.
  */
 #include "device_check.h"
-#include "../../harness/inputs/parts.h"
-#include "../../harness/prepare.h"
-#include "../../reference/paged.h"
+#include "harness/inputs/parts.h"
+#include "harness/prepare/prepare.h"
+#include "reference/paged.h"
 
 #include <omp.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
  * address comes last: nothing works in this process afterwards.
  */
 #include "device_check.h"
-#include "../../harness/cuda/launch.h"
+#include "harness/device/cuda/launch.h"
 
 #include <math.h>
 #include <stdio.h>

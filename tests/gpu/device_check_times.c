@@ -5,7 +5,7 @@
  * what calls do.
  */
 #include "device_check.h"
-#include "../../harness/cuda/launch.h"
+#include "harness/device/cuda/launch.h"
 
 #include <math.h>
 #include <stdio.h>

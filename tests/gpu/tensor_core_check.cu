@@ -30,7 +30,7 @@
 #include <cuda_runtime.h>
 
 extern "C" {
-#include "../../reference/tensor_core.h"
+#include "reference/tensor_core.h"
 }
 
 namespace

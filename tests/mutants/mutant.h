@@ -8,8 +8,8 @@
 #ifndef KVG_TESTS_MUTANT_H
 #define KVG_TESTS_MUTANT_H
 
-#include "../../kernels/fp8.h"
-#include "../../kernels/kernel.h"
+#include "kernels/fp8.h"
+#include "kernels/kernel.h"
 
 /* Where a fault lives; the mutant takes such cases alone. */
 enum mutant_where {

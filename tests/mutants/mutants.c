@@ -22,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../../kernels/registry.h"
+#include "kernels/registry.h"
 #include "mutants.h"
 #include "speed.h"
 

@@ -7,9 +7,9 @@
 #ifndef KVG_TESTS_MUTANTS_H
 #define KVG_TESTS_MUTANTS_H
 
-#include "../../harness/diagnose.h"
-#include "../../harness/plan.h"
-#include "../../harness/run.h"
+#include "harness/diagnose/diagnose.h"
+#include "harness/plan/plan.h"
+#include "harness/execute/run.h"
 #include "mutant.h"
 #include "rules.h"
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../../kernels/registry.h"
+#include "kernels/registry.h"
 #include "mutants.h"
 
 /* Calls whose outputs are hashed where the fault is a race: chance must have its chances. */

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../harness/run.h"
+#include "harness/execute/run.h"
 #include "mutant.h"
 
 static const struct {

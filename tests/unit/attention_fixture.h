@@ -15,7 +15,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "../../reference/attention.h"
+#include "reference/attention.h"
 
 struct shape {
     int64_t batch, q_heads, kv_heads, head_dim, block_size;

@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <cmocka.h>
-#include "../../harness/bounds.h"
+#include "harness/verify/bounds.h"
 #include "scalar_attention.h" /* random numbers */
 
 static inline struct kvg_problem problem_of(enum kvg_dtype q, enum kvg_dtype kv)

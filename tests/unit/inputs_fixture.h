@@ -15,7 +15,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "../../harness/inputs/parts.h"
+#include "harness/inputs/parts.h"
 
 static inline float bf16(uint16_t bits)
 {

@@ -23,9 +23,9 @@
 
 #include <cmocka.h>
 
-#include "../../kernels/cpu/attention.h"
-#include "../../kernels/cpu/exp2.h"
-#include "../../reference/formats.h"
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/exp2.h"
+#include "reference/formats.h"
 
 enum { MAX_BATCH = 8, GUARD = 256 };
 

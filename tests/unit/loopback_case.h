@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../../harness/execute.h"
+#include "harness/execute/execute.h"
 #include "loopback_kernels.h"
 
 #define CAPACITY (INT64_C(40) << 30)

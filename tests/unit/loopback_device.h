@@ -17,11 +17,11 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "../../harness/device.h"
-#include "../../harness/guard.h"
-#include "../../harness/inputs/parts.h"
-#include "../../harness/measure.h"
-#include "../../harness/prepare.h"
+#include "harness/device/device.h"
+#include "harness/memory/guard.h"
+#include "harness/inputs/parts.h"
+#include "harness/measure/measure.h"
+#include "harness/prepare/prepare.h"
 
 enum { LOOPBACK_BLOCKS = 256, LOOPBACK_FILLS = 16 };
 #define LOOPBACK_SPACE (INT64_C(96) << 30) /* of addresses */

@@ -15,9 +15,9 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
-#include "../../kernels/registry.h"
-#include "../../reference/formats.h"
-#include "../../reference/paged.h"
+#include "kernels/registry.h"
+#include "reference/formats.h"
+#include "reference/paged.h"
 #include "loopback_device.h"
 
 extern const struct kvg_kernel kvg_cpu_store_scalar, kvg_cpu_dequant_scalar, kvg_cpu_fp8_scalar;

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "../../harness/case.h"
+#include "harness/case/case.h"
 
 static uint64_t random_state = 20260729;
 static inline uint64_t next(void) /* xorshift64* */

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "../../results/file.h"
+#include "results/file.h"
 
 /* Values that break careless writers, by turns over columns and rows. */
 static const double sample_floats[] = {0.0,     -0.0,   1.0 / 3.0, NAN, INFINITY, -INFINITY,    DBL_MAX,

@@ -10,8 +10,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "../../harness/prepare.h"
-#include "../../kernels/kernel.h"
+#include "harness/prepare/prepare.h"
+#include "kernels/kernel.h"
 #include "prepared_values.h"
 
 /* ---------------------------------------------------------------- the kernel */

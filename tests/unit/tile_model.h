@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../kernels/cpu/amx_tiles.h"
+#include "kernels/cpu/amx_tiles.h"
 
 struct tile_file {
     struct tile_config config;

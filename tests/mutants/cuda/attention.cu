@@ -5,7 +5,7 @@
  * tiles of 32 whose V comes by asynchronous copies; the splits lie in the workspace until a second kernel
  * merges them.
  */
-#include "../../../kernels/kernel.h"
+#include "kernels/kernel.h"
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * case.h: one point of a sweep.
+ *
+ * A case has one canonical string, "axis=value axis=value ...", in the order of enum kvg_axis. The string
+ * names the case, selects it (--filter), and reproduces it (kvgauge run --case 'STRING'). Axes that stand at
+ * their default are left out when `optional` is set in the axis table, so that strings stay short and an
+ * axis added later changes no old name.
+ */
+#ifndef KVG_HARNESS_CASE_H
+#define KVG_HARNESS_CASE_H
+
+#include <stdint.h>
+#include "kernels/kernel.h"
+#include "reference/scales.h"
+#include "results/error.h"
+#include "results/row.h"
+
+enum kvg_cache_dtype { KVG_CACHE_AUTO = 0, KVG_CACHE_FP8_E4M3, KVG_CACHE_FP8_E5M2, KVG_CACHE_FP8_E4M3FNUZ };
+enum kvg_calibration { KVG_CALIBRATION_NONE = 0, KVG_CALIBRATION_RANDOM_TOKENS, KVG_CALIBRATION_DATASET };
+enum kvg_lengths { KVG_LENGTHS_UNIFORM = 0, KVG_LENGTHS_RAGGED };
+enum kvg_cache_state { KVG_STATE_NONE = 0, KVG_STATE_COLD, KVG_STATE_HOT }; /* none = verified, not timed */
+
+/* How the fp8 path accumulates P V. All but FP32 are predictions: no kernel runs,
+ * reference/attention_predict.h computes the output on the model of Hopper's wgmma. */
+enum kvg_accumulate { KVG_ACCUMULATE_FP32 = 0, KVG_ACCUMULATE_HOPPER, KVG_ACCUMULATE_HOPPER_TWO_LEVEL };
+
+enum kvg_axis {
+    KVG_AXIS_KERNEL,
+    KVG_AXIS_PHASE,
+    KVG_AXIS_PATH,
+    KVG_AXIS_KV_CACHE_DTYPE,
+    KVG_AXIS_SCHEME,
+    KVG_AXIS_CALIBRATION,
+    KVG_AXIS_OBSERVER,
+    KVG_AXIS_INPUT,
+    KVG_AXIS_LAYER,
+    KVG_AXIS_BATCH,
+    KVG_AXIS_Q_LEN,
+    KVG_AXIS_CONTEXT,
+    KVG_AXIS_HEADS,
+    KVG_AXIS_HEAD_DIM,
+    KVG_AXIS_BLOCK_SIZE,
+    KVG_AXIS_LAYOUT,
+    KVG_AXIS_LENGTHS,
+    KVG_AXIS_WINDOW,
+    KVG_AXIS_SOFT_CAP,
+    KVG_AXIS_ACCUMULATE,
+    KVG_AXIS_THREADS,
+    KVG_AXIS_SEED,
+    KVG_AXIS_CACHE_STATE,
+    KVG_AXIS_COUNT
+};
+
+struct kvg_case {
+    char kernel[64]; /* a registry name, or before planning "best" or a glob */
+    enum kvg_phase phase;
+    enum kvg_path path;
+    enum kvg_cache_dtype kv_cache_dtype;
+    enum kvg_scheme scheme;
+    enum kvg_calibration calibration;
+    enum kvg_ref_observer observer; /* used when calibration is dataset */
+    char input[64];                 /* "normal", ..., "needle:0.5" (depth 0..1), "smollm2" or a file */
+    int64_t layer;                  /* captured input: layer number, before completion -1 = the first; -1 for
+                                       synthetic */
+    int64_t batch;
+    int64_t q_len; /* 1 for decode; context for prefill; for store: unused, equals context; before completion
+                      0 = follows from phase (append: 16) */
+    int64_t context; /* keys per sequence (longest, when ragged), the queries' own tokens included */
+    int64_t q_heads, kv_heads, head_dim, block_size;
+    enum kvg_layout layout;
+    enum kvg_lengths lengths;
+    int64_t window;
+    double soft_cap;
+    enum kvg_accumulate accumulate;
+    int64_t flush_tiles; /* two_level: tiles between two flushes, 1 by default; else 0 */
+    int64_t threads;     /* 0 before planning = all CPUs this process may use; so too for a kernel on a GPU */
+    uint64_t seed;
+    enum kvg_cache_state cache_state;
+};
+
+/* One axis as the command line, YAML and case strings know it. */
+struct kvg_axis_info {
+    const char *name;     /* column and option name: "kv_cache_dtype" (option --kv-cache-dtype) */
+    const char *fallback; /* default value, as text */
+    const char *help;     /* one line, with the values it takes */
+    int optional;         /* left out of the canonical string when at `fallback` */
+};
+const struct kvg_axis_info *kvg_axis_info(enum kvg_axis axis);
+/* 1 if the axis holds whole numbers, so that ranges make sense. */
+int kvg_axis_is_integer(enum kvg_axis axis);
+/* Words an axis of words takes, in order; NULL past the end and for other axes. */
+const char *kvg_axis_word(enum kvg_axis axis, int64_t i);
+/* Axis by name, '-' and '_' alike; -1 if unknown, with the nearest name in the error. */
+int kvg_axis_find(const char *name, struct kvg_error *error);
+
+void kvg_case_default(struct kvg_case *c);
+/* Sets one axis from text; the error names axis, value and what would be right. Sizes take k and M
+ * (1k = 1024). `fp8` is fp8_e4m3. heads is "32/8". */
+int kvg_case_set(struct kvg_case *c, enum kvg_axis axis, const char *value, struct kvg_error *error);
+/* The number in "131072", "128k" or "1M". 0, or -1 when it is none or does not fit. */
+int kvg_parse_size(const char *text, int64_t *out);
+void kvg_case_get(const struct kvg_case *c, enum kvg_axis axis, char *text, size_t size);
+/* Whole strings. Formatting never fails (the longest case fits 1024 bytes). */
+#define KVG_CASE_STRING_MAX 1024
+void kvg_case_format(const struct kvg_case *c, char text[KVG_CASE_STRING_MAX]);
+int kvg_case_parse(const char *text, struct kvg_case *c, struct kvg_error *error);
+/* The same, and bit `1 << axis` of *given set for each axis the text names. */
+int kvg_case_parse_given(const char *text, struct kvg_case *c, uint32_t *given, struct kvg_error *error);
+void kvg_case_id(const struct kvg_case *c, char id[17]); /* FNV-1a 64 of the canonical string */
+uint64_t kvg_fnv1a(const char *text);
+/* Fields that follow from others (prefill: q_len = context; decode: 1; input smollm2: heads, head_dim;
+ * auto: per_tensor, none), then contradictions: q_heads % kv_heads, block_size % 8, q_len > context, ... */
+int kvg_case_complete(struct kvg_case *c, struct kvg_error *error);
+
+/* 1 if the kernel's name says that it runs on a GPU ("cuda/..."): CPU threads do not matter then, stand at
+ * all CPUs and stay out of the string, so that hosts of different size give a case the same name. */
+int kvg_case_on_gpu(const struct kvg_case *c);
+
+/* 1 if the case asks for a prediction instead of a kernel. Its kernel is then "predict/" and the value of
+ * accumulate (kvg_case_complete sets it), and it is never timed. */
+int kvg_case_predicts(const struct kvg_case *c);
+
+/* What a case means to vLLM, FlashAttention-3 and llm-compressor. */
+int kvg_case_offered_by_vllm(const struct kvg_case *c);
+/* 1 if the combination has no meaning (e5m2 on the fp8 path, ...), with the reason. */
+int kvg_case_without_meaning(const struct kvg_case *c, char *why, size_t size);
+/* The problem the ABI speaks of; totals are filled by prepare. */
+void kvg_case_problem(const struct kvg_case *c, struct kvg_problem *problem);
+/* Fills the axis columns of a row, the repro line included. */
+int kvg_case_to_row(const struct kvg_case *c, struct kvg_row *row);
+
+#endif

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cmd_list.c: `kvgauge list`: what would run, and what there is to choose from. One canonical case string a
+ * line on stdout, nothing else, so that the output can be piped; or one of the tables.
+ */
+#include <dirent.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/registry.h"
+#include "commands.h"
+#include "harness/inputs/inputs.h"
+#include "options.h"
+#include "harness/machine/paths.h"
+#include "harness/plan/suite.h"
+
+/* Keys beyond the letters: no short options. */
+enum what { LIST_CASES = 0, LIST_KERNELS = 0x100, LIST_INPUTS, LIST_SUITES, LIST_AXES };
+
+struct list_options {
+    struct kvg_plan_options plan;
+    enum what what;
+};
+
+static const struct argp_option options[] = {
+    {"kernels", LIST_KERNELS, NULL, 0, "the kernels, what each does, and whether this machine runs it", 0},
+    {"inputs", LIST_INPUTS, NULL, 0, "the distributions and captured inputs", 0},
+    {"suites", LIST_SUITES, NULL, 0, "the suites shipped with kvgauge", 0},
+    {"axes", LIST_AXES, NULL, 0, "the axes, their defaults and values", 0},
+    {0}};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct list_options *o = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &o->plan;
+        return 0;
+    case LIST_KERNELS:
+    case LIST_INPUTS:
+    case LIST_SUITES:
+    case LIST_AXES:
+        if (o->what && o->what != (enum what)key)
+            argp_error(state, "--kernels, --inputs, --suites and --axes exclude each other");
+        o->what = (enum what)key;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "'%s' is not an option; a suite is --suite %s", arg, arg);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp_child children[] = {{&kvg_plan_argp, 0, "Which cases:", 1}, {0}};
+static const struct argp argp = {
+    options,
+    parse,
+    NULL,
+    "Print one case a line: what `kvgauge run` with the same options would run.\v"
+    "Each line can be given to kvgauge run --case 'LINE'.",
+    children,
+    NULL,
+    NULL};
+
+/* ------------------------------------------------------------------------------------------ cases */
+
+static int list_cases(const struct list_options *o)
+{
+    struct kvg_plan plan;
+    struct kvg_error error;
+    if (kvg_plan_options_make(&o->plan, &plan, &error))
+        return kvg_report_error(&error);
+    for (int64_t i = 0; i < plan.count; i++) {
+        char text[KVG_CASE_STRING_MAX];
+        kvg_case_format(&plan.cases[i], text);
+        puts(text);
+    }
+    kvg_plan_free(&plan);
+    return KVG_EXIT_OK;
+}
+
+/* ------------------------------------------------------------------------------------------ kernels */
+
+/* Does the kernel take anything on this machine? Tried on plain problems of every phase it has an entry point
+ * for, every path and dtype that have a meaning together; `why` is the last refusal. */
+static int runs_here(const struct kvg_kernel *kernel, char *why, size_t size)
+{
+    snprintf(why, size, "neither stores nor attends");
+    for (int phase = KVG_PHASE_STORE; phase <= KVG_PHASE_PREFILL; phase++)
+        for (int path = KVG_PATH_DEQUANT; path <= KVG_PATH_FP8; path++)
+            for (int dtype = KVG_CACHE_AUTO; dtype <= KVG_CACHE_FP8_E4M3FNUZ; dtype++) {
+                struct kvg_problem problem;
+                struct kvg_case c;
+                char unused[256];
+                kvg_case_default(&c);
+                c.phase = (enum kvg_phase)phase;
+                c.path = (enum kvg_path)path;
+                c.kv_cache_dtype = (enum kvg_cache_dtype)dtype;
+                if (!kvg_kernel_has_entry(kernel, c.phase) || kvg_case_complete(&c, NULL) ||
+                    kvg_case_without_meaning(&c, unused, sizeof unused))
+                    continue;
+                kvg_case_problem(&c, &problem);
+                if (kernel->supports(&problem, why, size))
+                    return 1;
+            }
+    return 0;
+}
+
+static const char *what_it_does(const struct kvg_kernel *kernel)
+{
+    if (kernel->store && kernel->attention)
+        return "store, attention";
+    if (kernel->attention)
+        return "attention";
+    return kernel->store ? "store" : kernel->quantize_q ? "quantize_q" : "nothing";
+}
+
+/* "40", or "33/40/40": its rank in decode, append and prefill, each on the default case. */
+static void rank_text(const struct kvg_kernel *kernel, char *text, size_t size)
+{
+    if (!kernel->rank_for) {
+        snprintf(text, size, "%d", kernel->rank);
+        return;
+    }
+    int rank[3];
+    for (int i = 0; i < 3; i++) {
+        struct kvg_problem problem;
+        struct kvg_case c;
+        kvg_case_default(&c);
+        c.phase = (enum kvg_phase)(KVG_PHASE_DECODE + i);
+        kvg_case_complete(&c, NULL); /* the default case has no contradictions */
+        kvg_case_problem(&c, &problem);
+        rank[i] = kvg_kernel_rank(kernel, &problem);
+    }
+    snprintf(text, size, "%d/%d/%d", rank[0], rank[1], rank[2]);
+}
+
+static int list_kernels(const struct list_options *o)
+{
+    int width = (int)strlen("kernel");
+    for (int64_t i = 0; i < o->plan.n_plugins; i++) {
+        char why[512];
+        struct kvg_error error;
+        if (kvg_registry_load(o->plan.plugins[i], why, sizeof why)) {
+            kvg_fail(&error, KVG_EXIT_USAGE, "--plugin %s: %s", o->plan.plugins[i], why);
+            return kvg_report_error(&error);
+        }
+    }
+    for (int64_t i = 0; i < kvg_registry_count(); i++)
+        if ((int)strlen(kvg_registry_get(i)->name) > width)
+            width = (int)strlen(kvg_registry_get(i)->name);
+    printf("%-*s  %-16s  %8s  %-4s  %s\n", width, "kernel", "does", "rank", "here", "summary");
+    for (int64_t i = 0; i < kvg_registry_count(); i++) {
+        const struct kvg_kernel *kernel = kvg_registry_get(i);
+        char why[256], rank[48];
+        int here = runs_here(kernel, why, sizeof why);
+        rank_text(kernel, rank, sizeof rank);
+        printf("%-*s  %-16s  %8s  %-4s  %s%s%s%s\n", width, kernel->name, what_it_does(kernel), rank,
+               here ? "yes" : "no", kernel->summary, here ? "" : " (", here ? "" : why, here ? "" : ")");
+    }
+    return KVG_EXIT_OK;
+}
+
+/* ------------------------------------------------------------------------------------------ inputs */
+
+static int list_inputs(void)
+{
+    struct kvg_captured_info info;
+    struct kvg_error error;
+    printf("%-16s  %s\n", "input", "what it is");
+    const struct kvg_input_info *input;
+    for (int64_t i = 0; (input = kvg_input_synthetic(i)); i++)
+        printf("%-16s  %s\n", input->name, input->help);
+    if (kvg_captured_info("smollm2", &info, &error)) {
+        printf("%-16s  captured tensors, not to be had here: %s\n", "smollm2", error.text);
+        return KVG_EXIT_OK;
+    }
+    printf("%-16s  captured from %s: layers", "smollm2", info.model);
+    for (int64_t i = 0; i < info.n_layers; i++)
+        printf("%s %" PRId64, i ? "," : "", info.layers[i]);
+    printf("; heads %" PRId64 "/%" PRId64 ", head_dim %" PRId64 ", %" PRId64 " tokens\n", info.q_heads,
+           info.kv_heads, info.head_dim, info.tokens);
+    printf("%-16s  captured tensors of your own, made by harness/inputs/capture.py\n", "FILE.h5");
+    return KVG_EXIT_OK;
+}
+
+/* ------------------------------------------------------------------------------------------ suites */
+
+static int is_suite(const struct dirent *entry)
+{
+    size_t n = strlen(entry->d_name);
+    return n > 5 && entry->d_name[0] != '.' && strcmp(entry->d_name + n - 5, ".yaml") == 0;
+}
+
+static int list_suite(const char *dir, const char *file)
+{
+    char path[2048];
+    struct kvg_suite suite;
+    struct kvg_plan plan;
+    struct kvg_error error;
+    snprintf(path, sizeof path, "%s/%s", dir, file);
+    struct kvg_plan_request request = {.suite = path};
+    if (kvg_suite_read(path, &suite, &error))
+        return kvg_report_error(&error);
+    if (kvg_plan_make(&request, &plan, &error)) {
+        kvg_suite_free(&suite);
+        return kvg_report_error(&error);
+    }
+    int64_t timed = 0;
+    for (int64_t i = 0; i < plan.count; i++)
+        timed += plan.cases[i].cache_state != KVG_STATE_NONE;
+    printf("%-12.*s  %6" PRId64 "  %6" PRId64 "  %s\n", (int)(strlen(file) - 5), file, plan.count, timed,
+           suite.description ? suite.description : "");
+    kvg_plan_free(&plan);
+    kvg_suite_free(&suite);
+    return KVG_EXIT_OK;
+}
+
+static int list_suites(void)
+{
+    char dir[1024];
+    struct dirent **entries;
+    struct kvg_error error;
+    if (kvg_data_dir(KVG_DATA_SUITE, dir, sizeof dir)) {
+        kvg_fail(&error, KVG_EXIT_TROUBLE, "no folder of suites; looked in %s", dir);
+        return kvg_report_error(&error);
+    }
+    int count = scandir(dir, &entries, is_suite, alphasort);
+    if (count < 0) {
+        kvg_fail(&error, KVG_EXIT_TROUBLE, "%s: cannot be read", dir);
+        return kvg_report_error(&error);
+    }
+    int code = KVG_EXIT_OK;
+    printf("%-12s  %6s  %6s  %s\n", "suite", "cases", "timed", "what it shows");
+    for (int i = 0; i < count; i++) {
+        int one = list_suite(dir, entries[i]->d_name);
+        if (one > code)
+            code = one;
+        free(entries[i]);
+    }
+    free(entries);
+    printf("\nThey lie in %s. A suite of your own: kvgauge run --suite FILE.yaml.\n", dir);
+    return code;
+}
+
+/* ------------------------------------------------------------------------------------------ axes */
+
+static int list_axes(void)
+{
+    printf("%-15s  %-13s  %s\n", "axis", "default", "what it takes");
+    for (int a = 0; a < KVG_AXIS_COUNT; a++) {
+        const struct kvg_axis_info *info = kvg_axis_info((enum kvg_axis)a);
+        printf("%-15s  %-13s  %s\n", info->name, info->fallback, info->help);
+    }
+    return KVG_EXIT_OK;
+}
+
+int kvg_cmd_list(int argc, char **argv)
+{
+    struct list_options o = {.what = LIST_CASES};
+    kvg_options_parse(&argp, argc, argv, &o);
+    switch (o.what) {
+    case LIST_KERNELS:
+        return list_kernels(&o);
+    case LIST_INPUTS:
+        return list_inputs();
+    case LIST_SUITES:
+        return list_suites();
+    case LIST_AXES:
+        return list_axes();
+    case LIST_CASES:
+        break;
+    }
+    return list_cases(&o);
+}

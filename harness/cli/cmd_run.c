@@ -1,0 +1,470 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cmd_run.c: `kvgauge run`: plan, check the files, run each case in a worker, keep each row at once, and at
+ * the end (or when interrupted) build the result file, the table and the plots from what was kept.
+ */
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "harness/device/ask_device.h"
+#include "plots/plot.h"
+#include "results/file.h"
+#include "results/table.h"
+#include "commands.h"
+#include "harness/diagnose/dump.h"
+#include "harness/machine/machine.h"
+#include "harness/measure/measure.h"
+#include "harness/machine/paths.h"
+#include "progress.h"
+#include "row_report.h"
+#include "harness/execute/run.h"
+#include "run_command.h"
+#include "run_files.h"
+
+/* ---- a run ---- */
+
+struct tally {
+    int64_t done;    /* rows of this call */
+    int interrupted; /* by a signal */
+};
+
+/* A case that a resumed run does again. */
+static int failed_to_finish(const struct kvg_row *row)
+{
+    return row->status == KVG_TIMEOUT || row->status == KVG_CRASHED || row->status == KVG_OUT_OF_MEMORY;
+}
+
+/* How often a case was tried before, and whether the last try stands. */
+static int64_t attempts_before(const struct kvg_results *earlier, const struct kvg_case *c, int *stands)
+{
+    char id[17];
+    int64_t attempts = 0;
+    *stands = 0;
+    kvg_case_id(c, id);
+    for (int64_t i = 0; i < earlier->count; i++) {
+        if (strcmp(earlier->rows[i].case_id, id) != 0)
+            continue;
+        attempts = earlier->rows[i].attempt > attempts ? earlier->rows[i].attempt : attempts + 1;
+        *stands = !failed_to_finish(&earlier->rows[i]);
+    }
+    return attempts;
+}
+
+/* The command that repeats a row: what the case string does not say goes before it. */
+static int complete_repro(const struct kvg_run_options *run, struct kvg_row *row)
+{
+    static const char start[] = "kvgauge run ";
+    struct kvg_run_options usual;
+    char constants_text[96] = "", *text = NULL;
+    size_t size = 0;
+    kvg_run_options_default(&usual);
+    if (strncmp(row->repro, start, sizeof start - 1) != 0)
+        return 0;
+    FILE *f = open_memstream(&text, &size);
+    if (!f)
+        return -1;
+    if (run->random_tokens_q != usual.random_tokens_q || run->random_tokens_k != usual.random_tokens_k ||
+        run->random_tokens_v != usual.random_tokens_v)
+        snprintf(constants_text, sizeof constants_text, "--random-tokens-constants %.9g,%.9g,%.9g ",
+                 (double)run->random_tokens_q, (double)run->random_tokens_k, (double)run->random_tokens_v);
+    fputs(start, f);
+    for (int64_t i = 0; run->plugins && run->plugins[i]; i++) {
+        char *name = (char *)(uintptr_t)run->plugins[i], *quoted = kvg_argv_quote(1, &name);
+        fprintf(f, "--plugin %s ", quoted ? quoted : name);
+        free(quoted);
+    }
+    fprintf(f, "%s%s%s", run->graph ? "--cuda-graph " : "", constants_text, row->repro + sizeof start - 1);
+    int failed = fclose(f) || kvg_row_set_string(&row->repro, text);
+    free(text);
+    return failed;
+}
+
+/* What a case costs next to others, roughly: timing takes a second or two, verifying a tenth of that. */
+static double weight(const struct kvg_run_command *command, const struct kvg_case *c)
+{
+    return c->cache_state == KVG_STATE_NONE || command->run.verify_only ? 1 : 10;
+}
+
+/* A case in a few words, the telling ones first. */
+static void label_case(const struct kvg_case *c, char *text, size_t size)
+{
+    static const enum kvg_axis axes[] = {KVG_AXIS_PHASE,   KVG_AXIS_PATH,        KVG_AXIS_KV_CACHE_DTYPE,
+                                         KVG_AXIS_SCHEME,  KVG_AXIS_CALIBRATION, KVG_AXIS_INPUT,
+                                         KVG_AXIS_CONTEXT, KVG_AXIS_CACHE_STATE};
+    size_t used = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < sizeof axes / sizeof axes[0] && used + 1 < size; i++) {
+        char value[96];
+        kvg_case_get(c, axes[i], value, sizeof value);
+        if (strcmp(value, "none") != 0)
+            used += (size_t)snprintf(text + used, size - used, "%s%s", used ? " " : "", value);
+    }
+}
+
+/* One case: 0, 1 when interrupted, -1 with the error. */
+static int run_one(const struct kvg_run_command *command, struct kvg_worker *worker,
+                   struct kvg_run_files *files, const struct kvg_case *c, int64_t attempt,
+                   struct kvg_progress *progress, struct kvg_error *error)
+{
+    struct kvg_row row;
+    if (kvg_row_init(&row))
+        return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory");
+    int result = kvg_worker_run(worker, c, &row, error);
+    if (result == 0) {
+        row.attempt = attempt;
+        if (complete_repro(&command->run, &row))
+            result = kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory");
+        else if (kvg_journal_write(files->journal, &row, error) ||
+                 kvg_run_files_benchmark(files, kvg_worker_report(worker), error))
+            result = -1;
+        kvg_progress_done(progress, weight(command, c),
+                          row.status != KVG_PASSED && row.status != KVG_SKIPPED);
+    }
+    kvg_row_free(&row);
+    return result;
+}
+
+static int run_cases(const struct kvg_run_command *command, const struct kvg_plan *plan,
+                     const struct kvg_results *earlier, struct kvg_run_files *files, struct tally *tally,
+                     struct kvg_error *error)
+{
+    struct kvg_progress progress;
+    struct kvg_worker *worker = kvg_worker_start(&command->run, error);
+    int failed = worker ? 0 : -1;
+    double total_weight = 0;
+    for (int64_t i = 0; i < plan->count; i++)
+        total_weight += weight(command, &plan->cases[i]);
+    kvg_progress_begin(&progress, stderr, plan->count, total_weight, command->quiet);
+    for (int64_t i = 0; i < plan->count && !failed; i++) {
+        char text[256];
+        int stands;
+        int64_t attempt = 1 + attempts_before(earlier, &plan->cases[i], &stands);
+        if (stands) {
+            progress.total--;
+            progress.total_weight -= weight(command, &plan->cases[i]);
+            continue;
+        }
+        label_case(&plan->cases[i], text, sizeof text);
+        kvg_progress_case(&progress, text);
+        failed = run_one(command, worker, files, &plan->cases[i], attempt, &progress, error);
+        tally->done += failed == 0;
+    }
+    kvg_progress_end(&progress);
+    kvg_worker_stop(worker);
+    tally->interrupted = failed == 1;
+    return failed < 0 ? -1 : 0;
+}
+
+/* ---- what comes out ---- */
+
+/* Rows of cases that were tried again later do not count. */
+static int superseded(const struct kvg_results *results, int64_t i)
+{
+    for (int64_t j = i + 1; j < results->count; j++)
+        if (strcmp(results->rows[i].case_id, results->rows[j].case_id) == 0)
+            return 1;
+    return 0;
+}
+
+static int exit_code(const struct kvg_results *results)
+{
+    int code = KVG_EXIT_OK;
+    int64_t ran = 0;
+    for (int64_t i = 0; i < results->count; i++) {
+        if (superseded(results, i))
+            continue;
+        int asked = kvg_status_exit_code((enum kvg_status)results->rows[i].status);
+        code = asked > code ? asked : code;
+        ran += results->rows[i].status != KVG_SKIPPED;
+    }
+    return ran == 0 && code < KVG_EXIT_TROUBLE ? KVG_EXIT_TROUBLE : code;
+}
+
+static int all_planned_done(const struct kvg_plan *plan, const struct kvg_results *earlier,
+                            const struct tally *tally)
+{
+    int64_t standing = 0;
+    for (int64_t i = 0; i < plan->count; i++) {
+        int stands;
+        attempts_before(earlier, &plan->cases[i], &stands);
+        standing += stands;
+    }
+    return standing + tally->done >= plan->count;
+}
+
+/* Plots; that they failed is said, and is no reason to doubt the rows. Each run has a folder of its own. */
+static void draw(const struct kvg_run_command *command, const struct kvg_results *results, const char *file)
+{
+    char scripts[KVG_PATH_MAX], folder[KVG_PATH_MAX], of_run[2 * KVG_PATH_MAX];
+    struct kvg_error error = {0};
+    int wanted = command->plots >= 0 ? command->plots : !command->plan.request.case_string && !command->quiet;
+    if (!wanted)
+        return;
+    const char *name = strrchr(file, '/') ? strrchr(file, '/') + 1 : file;
+    kvg_default_plot_dir(folder, sizeof folder);
+    snprintf(of_run, sizeof of_run, "%s/%.*s", folder, (int)strcspn(name, "."), name);
+    struct kvg_plot_options plot = {
+        .script_dir = scripts, .out_dir = of_run, .only = NULL, .svg = 1, .png = 1, .report = NULL};
+    if (kvg_data_dir(KVG_DATA_PLOT, scripts, sizeof scripts))
+        fprintf(stderr, "kvgauge: no plots: their scripts are in none of these places: %s\n", scripts);
+    else if (kvg_plot_all(results, &plot, &error))
+        fprintf(stderr, "kvgauge: no plots: %s\n", error.text);
+    else if (!command->quiet)
+        printf("plots    %s\n", of_run);
+}
+
+/* A path as a shell takes it; malloc'ed. NULL when memory is out. */
+static char *as_word(const char *path)
+{
+    char *name = (char *)(uintptr_t)path;
+    return kvg_argv_quote(1, &name);
+}
+
+static void show(const struct kvg_run_command *command, const struct kvg_results *results,
+                 const struct kvg_run_files *files)
+{
+    if (command->quiet)
+        return;
+    char *quoted = as_word(files->h5);
+    struct kvg_table_options table = {.path = quoted ? quoted : files->h5, .all = 0, .colour = -1};
+    if (command->plan.request.case_string)
+        kvg_row_report(stdout, &results->rows[results->count - 1]);
+    else
+        kvg_table_print(stdout, results, &table);
+    free(quoted);
+    printf("\nresults  %s\n", files->h5);
+    printf("journal  %s\n", files->journal_path);
+    if (command->benchmark_out)
+        printf("benchmark  %s\n", command->benchmark_out);
+    fflush(stdout);
+}
+
+static int times_anything(const struct kvg_run_command *command, const struct kvg_plan *plan)
+{
+    for (int64_t i = 0; i < plan->count; i++)
+        if (plan->cases[i].cache_state != KVG_STATE_NONE)
+            return !command->run.verify_only && !command->run.profile;
+    return 0;
+}
+
+/* The machine's roofs; NaN where nothing will be held against them. */
+static int add_roofs(struct kvg_facts *machine, int measure)
+{
+    struct kvg_roofs roofs = {.read = NAN, .copy = NAN, .cache = NAN, .flops = NAN};
+    int64_t threads = kvg_cpus_allowed();
+    if (measure)
+        kvg_measure_roofs(threads, &roofs);
+    return kvg_facts_set_number(machine, "roof_threads", (double)threads) ||
+           kvg_facts_set_number(machine, "read_roof", roofs.read) ||
+           kvg_facts_set_number(machine, "copy_roof", roofs.copy) ||
+           kvg_facts_set_number(machine, "cache_roof", roofs.cache) ||
+           kvg_facts_set_number(machine, "flop_roof", roofs.flops) ||
+           kvg_facts_set_text(machine, "roof_isa", kvg_roof_isa());
+}
+
+/* Name the files and open the journal, of a new run or of an earlier one. */
+static int open_files(const struct kvg_run_command *command, int argc, char **argv,
+                      const struct kvg_plan *plan, struct kvg_run_files *files, struct kvg_results *earlier,
+                      struct kvg_error *error)
+{
+    struct kvg_facts run = {0}, machine = {0};
+    memset(files, 0, sizeof *files);
+    files->benchmark_path = command->benchmark_out;
+    if (kvg_run_files_name(files, command->resume ? command->resume : command->out, plan->name, error))
+        return -1;
+    if (command->resume)
+        return kvg_run_files_resume(files, earlier, error);
+    int64_t bytes = (INT64_C(1) << 20) + plan->count * 8192;
+    int failed = 0;
+    if (kvg_run_facts(&run, argc, argv, plan->name, plan->cases[0].seed) || kvg_machine_facts(&machine) ||
+        kvg_device_facts(&machine) || add_roofs(&machine, times_anything(command, plan)))
+        failed = kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory");
+    if (!failed)
+        failed = kvg_run_files_create(files, &run, &machine, bytes, error);
+    kvg_facts_free(&run);
+    kvg_facts_free(&machine);
+    return failed;
+}
+
+/* From now on SIGINT, SIGTERM and SIGHUP wait until the result file is written. */
+static void hold_signals(sigset_t *old)
+{
+    sigset_t ours;
+    sigemptyset(&ours);
+    sigaddset(&ours, SIGINT);
+    sigaddset(&ours, SIGTERM);
+    sigaddset(&ours, SIGHUP);
+    sigprocmask(SIG_BLOCK, &ours, old);
+}
+
+static void release_signals(const sigset_t *old)
+{
+    sigset_t ours;
+    struct timespec now = {0, 0};
+    sigemptyset(&ours);
+    sigaddset(&ours, SIGINT);
+    sigaddset(&ours, SIGTERM);
+    sigaddset(&ours, SIGHUP);
+    while (sigtimedwait(&ours, NULL, &now) > 0)
+        ;
+    sigprocmask(SIG_SETMASK, old, NULL);
+}
+
+/* Instead of the table: why the exit code is what it is, in a line. */
+static void say_failures(const struct kvg_results *results, const struct kvg_run_files *files)
+{
+    int64_t failed = 0, ran = 0;
+    const struct kvg_row *first = NULL;
+    for (int64_t i = 0; i < results->count; i++) {
+        const struct kvg_row *row = &results->rows[i];
+        ran += row->status != KVG_SKIPPED;
+        failed += row->status != KVG_SKIPPED && row->status != KVG_PASSED;
+        if (!first && row->status != KVG_SKIPPED && row->status != KVG_PASSED)
+            first = row;
+    }
+    char *file = as_word(files->h5);
+    if (ran == 0 && results->count > 0)
+        fprintf(stderr,
+                "kvgauge: nothing ran: %lld skipped, the first because %s; `kvgauge show %s` tells more\n",
+                (long long)results->count, results->rows[0].reason, file ? file : "FILE");
+    else if (failed > 0)
+        fprintf(
+            stderr,
+            "kvgauge: %lld of %lld rows did not pass, the first %s%s%s: %s; `kvgauge show %s` tells more\n",
+            (long long)failed, (long long)ran, kvg_status_name((enum kvg_status)first->status),
+            first->suspected[0] ? ", suspected: " : "", first->suspected, first->reason,
+            file ? file : "FILE");
+    free(file);
+}
+
+static int run_plan(const struct kvg_run_command *command, int argc, char **argv, const struct kvg_plan *plan)
+{
+    struct kvg_run_files files = {.journal = NULL};
+    struct kvg_results earlier = {0}, results = {0};
+    struct kvg_error error, file_error;
+    struct tally tally = {0};
+    sigset_t old;
+    hold_signals(&old); /* before the roofs make threads: each thread has a mask of its own */
+    if (open_files(command, argc, argv, plan, &files, &earlier, &error)) {
+        release_signals(&old);
+        kvg_run_files_abandon(&files);
+        kvg_results_free(&earlier);
+        return kvg_report_error(&error);
+    }
+    int failed = run_cases(command, plan, &earlier, &files, &tally, &error);
+    int complete = !failed && !tally.interrupted && all_planned_done(plan, &earlier, &tally);
+    int code = KVG_EXIT_OK;
+    if (failed)
+        code = kvg_report_error(&error);
+    int lost = kvg_run_files_finish(&files, complete, &results, &file_error);
+    release_signals(&old);
+    char *journal = as_word(files.journal_path);
+    if (lost) {
+        code = kvg_report_error(&file_error);
+        fprintf(stderr, "kvgauge: the rows are safe in %s; `kvgauge run --resume %s` builds the rest\n",
+                files.journal_path, journal ? journal : "FILE");
+    } else if (results.count > 0) {
+        show(command, &results, &files);
+        if (!tally.interrupted)
+            draw(command, &results, files.h5);
+    }
+    if (tally.interrupted) {
+        fprintf(stderr, "kvgauge: interrupted after %lld of %lld cases; `kvgauge run --resume %s` goes on\n",
+                (long long)results.count, (long long)plan->count, journal ? journal : "FILE");
+        code = KVG_EXIT_INTERRUPTED;
+    } else if (!lost) {
+        int asked = exit_code(&results);
+        code = asked > code ? asked : code;
+        if (command->quiet)
+            say_failures(&results, &files);
+    }
+    free(journal);
+    kvg_results_free(&earlier);
+    kvg_results_free(&results);
+    return code;
+}
+
+/* ---- the other ways to run ---- */
+
+static int dry_run(const struct kvg_plan *plan)
+{
+    for (int64_t i = 0; i < plan->count; i++) {
+        char text[KVG_CASE_STRING_MAX];
+        kvg_case_format(&plan->cases[i], text);
+        puts(text);
+    }
+    fprintf(stderr, "%lld cases would run\n", (long long)plan->count);
+    return KVG_EXIT_OK;
+}
+
+/* In this process, so that a profiler needs to follow no child. */
+static int profile(const struct kvg_run_command *command, const struct kvg_plan *plan)
+{
+    struct kvg_session *session = kvg_session_new();
+    int64_t ran = 0;
+    for (int64_t i = 0; session && i < plan->count; i++) {
+        struct kvg_row row;
+        if (kvg_row_init(&row))
+            break;
+        kvg_execute_in(session, &plan->cases[i], &command->run, &row, NULL);
+        int profiled = row.status == KVG_SKIPPED && strncmp(row.reason, "profiled", 8) == 0;
+        ran += profiled;
+        printf("%-10s %s%s%s\n", profiled ? "profiled" : kvg_status_name((enum kvg_status)row.status),
+               row.case_string, profiled ? "" : ": ", profiled ? "" : row.reason);
+        kvg_row_free(&row);
+    }
+    kvg_session_free(session);
+    return ran > 0 ? KVG_EXIT_OK : KVG_EXIT_TROUBLE;
+}
+
+/* One file holds one case; and where dumps cannot be written is better known before the run than in it. */
+static int check_dump(const struct kvg_run_command *command, const struct kvg_plan *plan,
+                      struct kvg_error *error)
+{
+    char path[KVG_PATH_MAX];
+    const char *to = command->run.dump;
+    if (!to || command->dry_run)
+        return 0;
+    if (!*to)
+        return kvg_fail(error, KVG_EXIT_USAGE, "--dump: a folder's name would be right");
+    if (kvg_dump_name(to, "0000000000000000", path, sizeof path, error))
+        return -1;
+    if (strcmp(path, to) == 0 && plan->count > 1)
+        return kvg_fail(error, KVG_EXIT_USAGE, "--dump %s: one file cannot hold %lld cases; name a folder",
+                        to, (long long)plan->count);
+    return 0;
+}
+
+static int run_as_asked(int argc, char **argv, const struct kvg_run_command *command)
+{
+    struct kvg_plan plan;
+    struct kvg_error error;
+    int code;
+    if (kvg_plan_options_make(&command->plan, &plan, &error))
+        return kvg_report_error(&error);
+    if (check_dump(command, &plan, &error))
+        code = kvg_report_error(&error);
+    else if (command->dry_run)
+        code = dry_run(&plan);
+    else if (command->run.profile)
+        code = profile(command, &plan);
+    else
+        code = run_plan(command, argc, argv, &plan);
+    kvg_plan_free(&plan);
+    return code;
+}
+
+int kvg_cmd_run(int argc, char **argv)
+{
+    struct kvg_run_command command;
+    struct kvg_error error;
+    int code = kvg_run_command_read(argc, argv, &command, &error) ? kvg_report_error(&error)
+                                                                  : run_as_asked(argc, argv, &command);
+    kvg_run_command_free(&command);
+    return code;
+}

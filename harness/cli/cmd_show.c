@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cmd_show.c: `kvgauge show`: a result file or a journal as a table for people, or as CSV, JSON, Markdown or
+ * HDF5 for programs. It shows and does not judge: rows that failed do not change its exit code.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "results/file.h"
+#include "results/group.h"
+#include "results/table.h"
+#include "commands.h"
+#include "harness/case/words.h"
+#include "options.h"
+#include "run_files.h"
+
+enum { KEY_COLUMNS = 'c', KEY_FORMAT = 'f', KEY_ALL = 'a', KEY_FILTER = 'F', KEY_OUT = 'o' };
+enum format { FORMAT_TABLE, FORMAT_CSV, FORMAT_JSON, FORMAT_MARKDOWN, FORMAT_HDF5 };
+static const char *const format_names[] = {"table", "csv", "json", "markdown", "hdf5"};
+
+struct show_options {
+    const char *file, *columns, *filter, *out;
+    enum format format;
+    int all;
+};
+
+static const struct argp_option options[] = {
+    {"format", KEY_FORMAT, "FORMAT", 0, "table (default), csv, json, markdown or hdf5 (with --out)", 0},
+    {"columns", KEY_COLUMNS, "A,B,C", 0, "these columns only, one row a line; names as in results/SCHEMA.md",
+     0},
+    {"filter", KEY_FILTER, "REGEX", 0,
+     "only rows whose case string matches the POSIX extended REGEX; a leading - negates. 8 or more digits of "
+     "a case "
+     "id choose that case",
+     0},
+    {"all", KEY_ALL, NULL, 0, "list every row after the table's sections", 0},
+    {"out", KEY_OUT, "FILE", 0, "write there instead of to stdout; an existing file is replaced in one step",
+     0},
+    {0}};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct show_options *o = state->input;
+    switch (key) {
+    case KEY_FORMAT:
+        for (size_t i = 0; i < sizeof(format_names) / sizeof(format_names[0]); i++) {
+            if (strcmp(arg, format_names[i]) == 0) {
+                o->format = (enum format)i;
+                return 0;
+            }
+        }
+        argp_error(state, "--format %s: not one of table, csv, json, markdown, hdf5", arg);
+        return 0;
+    case KEY_COLUMNS:
+        o->columns = arg;
+        return 0;
+    case KEY_FILTER:
+        o->filter = arg;
+        return 0;
+    case KEY_ALL:
+        o->all = 1;
+        return 0;
+    case KEY_OUT:
+        o->out = arg;
+        return 0;
+    case ARGP_KEY_ARG:
+        if (o->file)
+            argp_error(state, "one file at a time: '%s' is a second one", arg);
+        o->file = arg;
+        return 0;
+    case ARGP_KEY_SUCCESS:
+        if (!o->file)
+            argp_error(state, "name a result file, as in kvgauge show run.h5");
+        if (o->format == FORMAT_HDF5 && !o->out)
+            argp_error(state, "--format hdf5 needs --out FILE");
+        if (o->format == FORMAT_HDF5 && o->columns)
+            argp_error(state, "--format hdf5 writes whole files; --columns does not go with it");
+        if (o->all && (o->columns || o->format != FORMAT_TABLE))
+            argp_error(state,
+                       "--all belongs to the table; with --columns or another format every row is listed");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp argp = {
+    options,
+    parse,
+    "FILE",
+    "Print a result file (run.h5) or a journal as a table, CSV, JSON or Markdown.\v"
+    "A journal becomes a result file with --format hdf5 --out run.h5. The exit code says "
+    "whether FILE could be shown, not whether its rows passed.",
+    NULL,
+    NULL,
+    NULL};
+
+/* ------------------------------------------------------------------------------------------ columns */
+
+static int unknown_column(const char *name, struct kvg_error *error)
+{
+    if (strcmp(name, "time_samples") == 0)
+        return kvg_fail(
+            error, KVG_EXIT_USAGE,
+            "--columns time_samples: 256 numbers a row fit no column; they are in the HDF5 file, and in "
+            "--format json without --columns");
+    const char **names = calloc((size_t)kvg_columns_count, sizeof(*names));
+    char hint[128] = "";
+    for (int64_t i = 0; names && i < kvg_columns_count; i++)
+        names[i] = kvg_columns[i].name;
+    if (names)
+        kvg_did_you_mean(name, names, kvg_columns_count, hint, sizeof(hint));
+    free(names);
+    return kvg_fail(error, KVG_EXIT_USAGE, "--columns: no column '%.60s'%s (results/SCHEMA.md lists them)",
+                    name, hint);
+}
+
+/* The columns of a comma list; malloc'ed array, NULL with the error. */
+static const struct kvg_column **choose_columns(const char *list, int64_t *n, struct kvg_error *error)
+{
+    size_t most = strlen(list) / 2 + 1;
+    const struct kvg_column **columns = calloc(most, sizeof(*columns));
+    char *copy = strdup(list), *save = NULL;
+    int failed = !columns || !copy ? kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory") : 0;
+    *n = 0;
+    for (char *name = failed ? NULL : strtok_r(copy, ",", &save); name; name = strtok_r(NULL, ",", &save)) {
+        name += strspn(name, " ");
+        name[strcspn(name, " ")] = '\0';
+        const struct kvg_column *column = kvg_column_find(name);
+        if (!column) {
+            failed = unknown_column(name, error);
+            break;
+        }
+        columns[(*n)++] = column;
+    }
+    if (!failed && *n == 0)
+        failed = kvg_fail(error, KVG_EXIT_USAGE, "--columns: no column named");
+    free(copy);
+    if (failed) {
+        free(columns);
+        return NULL;
+    }
+    return columns;
+}
+
+/* ------------------------------------------------------------------------------------------ output */
+
+static int print_to(FILE *out, const struct show_options *o, const struct kvg_results *results,
+                    const struct kvg_column *const *columns, int64_t n, struct kvg_error *error)
+{
+    if (o->format == FORMAT_CSV)
+        return kvg_export(out, results, KVG_EXPORT_CSV, columns, n, error);
+    if (o->format == FORMAT_JSON)
+        return kvg_export(out, results, KVG_EXPORT_JSON, columns, n, error);
+    if (o->format == FORMAT_MARKDOWN)
+        return kvg_export(out, results, KVG_EXPORT_MARKDOWN, columns, n, error);
+    char *name = (char *)(uintptr_t)o->file, *quoted = kvg_argv_quote(1, &name);
+    const struct kvg_table_options table = {.path = quoted ? quoted : o->file, .all = o->all, .colour = -1};
+    int failed =
+        columns ? kvg_table_print_columns(out, results, columns, n) : kvg_table_print(out, results, &table);
+    free(quoted);
+    if (failed || fflush(out))
+        return kvg_fail(error, KVG_EXIT_TROUBLE, "cannot write the table: %s", strerror(errno ? errno : EIO));
+    return 0;
+}
+
+/* Written beside its target and renamed, so that a failure leaves what was there. */
+static int print_to_file(const struct show_options *o, const struct kvg_results *results,
+                         const struct kvg_column *const *columns, int64_t n, struct kvg_error *error)
+{
+    char temporary[PATH_MAX];
+    if (snprintf(temporary, sizeof(temporary), "%s.%ld.tmp", o->out, (long)getpid()) >=
+        (int)sizeof(temporary))
+        return kvg_fail(error, KVG_EXIT_USAGE, "--out %.200s...: name too long", o->out);
+    int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    FILE *out = fd < 0 ? NULL : fdopen(fd, "w");
+    if (!out)
+        return kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot create it: %s", temporary, strerror(errno));
+    int failed = print_to(out, o, results, columns, n, error);
+    if (!failed && fsync(fd))
+        failed = kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot write: %s", o->out, strerror(errno));
+    if (fclose(out) && !failed)
+        failed = kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot write: %s", o->out, strerror(errno));
+    if (!failed && rename(temporary, o->out))
+        failed = kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot rename the finished file to it: %s", o->out,
+                          strerror(errno));
+    if (failed)
+        unlink(temporary);
+    return failed;
+}
+
+static int show(const struct show_options *o, struct kvg_error *error)
+{
+    struct kvg_results results;
+    const struct kvg_column **columns = NULL;
+    int64_t n = 0;
+    if (o->columns && !(columns = choose_columns(o->columns, &n, error)))
+        return -1;
+    if (kvg_results_read(o->file, &results, error)) {
+        free(columns);
+        return -1;
+    }
+    int64_t all = results.count;
+    int failed = o->filter ? kvg_results_filter(&results, o->filter, error) : 0;
+    if (!failed && o->filter && results.count == 0)
+        failed =
+            kvg_fail(error, KVG_EXIT_TROUBLE, "--filter '%.300s' matches none of the %lld rows of %.300s",
+                     o->filter, (long long)all, o->file);
+    if (!failed && o->format == FORMAT_HDF5)
+        failed = kvg_file_write(o->out, &results, error);
+    else if (!failed && o->out)
+        failed = print_to_file(o, &results, columns, n, error);
+    else if (!failed)
+        failed =
+            print_to(stdout, o, &results, columns, n, error) && !ferror(stdout); /* that one main reports */
+    kvg_results_free(&results);
+    free(columns);
+    return failed;
+}
+
+int kvg_cmd_show(int argc, char **argv)
+{
+    struct show_options o = {0};
+    struct kvg_error error = {0};
+    kvg_options_parse(&argp, argc, argv, &o);
+    return show(&o, &error) ? kvg_report_error(&error) : KVG_EXIT_OK;
+}

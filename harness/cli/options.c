@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * options.c: the options that choose cases, and argp with better manners.
+ */
+#include "options.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/registry.h"
+#include "harness/case/words.h"
+
+enum {
+    KEY_SUITE = KVG_OPTION_FIRST,
+    KEY_FILTER,
+    KEY_CASE,
+    KEY_PLUGIN,
+    KEY_AXIS /* + enum kvg_axis */
+};
+
+static const struct argp_option plan_options[] = {
+    {"suite", KEY_SUITE, "SUITE", 0,
+     "quick, full, accumulation or a FILE.yaml; without it and without any axis: quick", 1},
+    {"filter", KEY_FILTER, "REGEX", 0,
+     "only cases whose string matches the POSIX extended REGEX; a leading - negates", 1},
+    {"case", KEY_CASE, "STRING", 0, "exactly this case, as list and the repro column print it", 1},
+    {"plugin", KEY_PLUGIN, "FILE.so", 0, "load kernels from a shared object; may be repeated", 1},
+    {NULL, 0, NULL, 0,
+     "Axes: each overrides the suite. Lists (1k,8k) mean the product; whole numbers take k and M "
+     "(1k = 1024) and ranges 1k:128k:*2 or 16:64:+16.",
+     2},
+#define KVG_AXIS(id, name, option, arg, fallback, optional, help)                                            \
+    {option, KEY_AXIS + KVG_AXIS_##id, arg, 0, help, 2},
+#include "harness/case/axes.def"
+    {0}};
+
+static void finish(const struct kvg_plan_request *r, struct argp_state *state)
+{
+    int axis = -1;
+    for (int a = 0; a < KVG_AXIS_COUNT && axis < 0; a++)
+        if (r->axis[a])
+            axis = a;
+    if (r->case_string && r->suite)
+        argp_error(state, "--case names one case; --suite does not go with it");
+    if (r->case_string && axis >= 0)
+        argp_error(state, "--case names one case; change %s= in the string instead of giving an option",
+                   kvg_axis_info((enum kvg_axis)axis)->name);
+    if (r->case_string && r->filter)
+        argp_error(state, "--case names one case; --filter does not go with it");
+}
+
+static error_t parse_plan(int key, char *arg, struct argp_state *state)
+{
+    struct kvg_plan_options *o = state->input;
+    if (key >= KEY_AXIS && key < KEY_AXIS + KVG_AXIS_COUNT) {
+        if (o->request.axis[key - KEY_AXIS])
+            argp_error(state, "%s is given twice; a list is one option, as in --context 1k,8k",
+                       kvg_axis_info((enum kvg_axis)(key - KEY_AXIS))->name);
+        o->request.axis[key - KEY_AXIS] = arg;
+        return 0;
+    }
+    switch (key) {
+    case ARGP_KEY_INIT:
+        *o = (struct kvg_plan_options){0};
+        return 0;
+    case KEY_SUITE:
+        o->request.suite = arg;
+        return 0;
+    case KEY_FILTER:
+        o->request.filter = arg;
+        return 0;
+    case KEY_CASE:
+        o->request.case_string = arg;
+        return 0;
+    case KEY_PLUGIN:
+        if (o->n_plugins == KVG_MAX_PLUGINS)
+            argp_error(state, "more than %d plug-ins", KVG_MAX_PLUGINS);
+        o->plugins[o->n_plugins++] = arg;
+        return 0;
+    case ARGP_KEY_SUCCESS:
+        finish(&o->request, state);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+const struct argp kvg_plan_argp = {plan_options, parse_plan, NULL, NULL, NULL, NULL, NULL};
+
+/* ------------------------------------------------------------------------------------------ long options */
+
+#define MAX_LONG 128
+struct long_options {
+    const char *name[MAX_LONG];
+    int takes_argument[MAX_LONG];
+    int64_t count;
+};
+
+static void collect(const struct argp *argp, struct long_options *all)
+{
+    for (const struct argp_option *o = argp->options; o && (o->name || o->key || o->doc || o->group); o++)
+        if (o->name && !(o->flags & OPTION_DOC) && all->count < MAX_LONG) {
+            all->name[all->count] = o->name;
+            all->takes_argument[all->count++] = o->arg && !(o->flags & OPTION_ARG_OPTIONAL);
+        }
+    for (const struct argp_child *c = argp->children; c && c->argp; c++)
+        collect(c->argp, all);
+}
+
+/* Index of a long option by name or unambiguous beginning, as getopt takes it; -1 unknown, -2 ambiguous. */
+static int64_t find_long(const struct long_options *all, const char *name, size_t length)
+{
+    int64_t found = -1;
+    for (int64_t i = 0; i < all->count; i++) {
+        if (strncmp(all->name[i], name, length))
+            continue;
+        if (strlen(all->name[i]) == length)
+            return i;
+        found = found == -1 ? i : -2;
+    }
+    return found;
+}
+
+static void usage_error(const char *command, const char *format, const char *what, const char *hint)
+{
+    fprintf(stderr, "%s: ", command);
+    fprintf(stderr, format, what, hint);
+    fprintf(stderr, "\nTry `%s --help'.\n", command);
+    exit(KVG_EXIT_USAGE);
+}
+
+/* "--kv_cache_dtype" -> "--kv-cache-dtype", in place: columns are written with '_'. */
+static void hyphenate(char *name, size_t length)
+{
+    for (size_t i = 0; i < length; i++)
+        if (name[i] == '_')
+            name[i] = '-';
+}
+
+/* Looks at each long option before argp does. */
+static void check_long_options(const struct argp *argp, int argc, char **argv)
+{
+    static const char *const argp_own[] = {"help", "usage", "version"};
+    struct long_options all = {.count = 0};
+    collect(argp, &all);
+    for (int i = 0; i < 3; i++)
+        all.name[all.count++] = argp_own[i];
+    for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
+        if (strcmp(argv[i], "-h") == 0)
+            argv[i] = "--help"; /* argp's own short name for it is -? */
+        if (strncmp(argv[i], "--", 2))
+            continue;
+        char *name = argv[i] + 2;
+        size_t length = strcspn(name, "=");
+        hyphenate(name, length);
+        int64_t found = find_long(&all, name, length);
+        if (found == -1) {
+            char word[128], hint[160] = "";
+            snprintf(word, sizeof word, "%.*s", (int)length, name);
+            const char *near = kvg_nearest(word, all.name, all.count);
+            if (near)
+                snprintf(hint, sizeof hint, "; did you mean '--%s'?", near);
+            usage_error(argv[0], "there is no option '--%s'%s", word, hint);
+        }
+        if (found >= 0 && all.takes_argument[found] && name[length] != '=')
+            i++; /* the next word is its argument, whatever it looks like */
+    }
+}
+
+void kvg_options_parse(const struct argp *argp, int argc, char **argv, void *input)
+{
+    argp_err_exit_status = KVG_EXIT_USAGE;
+    check_long_options(argp, argc, argv);
+    if (argp_parse(argp, argc, argv, 0, NULL, input))
+        exit(KVG_EXIT_USAGE);
+}
+
+/* ------------------------------------------------------------------------------------------ to a plan */
+
+int kvg_plan_options_make(const struct kvg_plan_options *options, struct kvg_plan *plan,
+                          struct kvg_error *error)
+{
+    struct kvg_plan_request request = options->request;
+    char why[512];
+    int axes = 0;
+    for (int64_t i = 0; i < options->n_plugins; i++)
+        if (kvg_registry_load(options->plugins[i], why, sizeof why))
+            return kvg_fail(error, KVG_EXIT_USAGE, "--plugin %s: %s", options->plugins[i], why);
+    for (int a = 0; a < KVG_AXIS_COUNT; a++)
+        axes += request.axis[a] != NULL;
+    if (!request.suite && !request.case_string && !axes)
+        request.suite = "quick";
+    return kvg_plan_make(&request, plan, error);
+}
+
+int kvg_report_error(const struct kvg_error *error)
+{
+    fflush(stdout); /* so that on a terminal the message stands below what was printed */
+    fprintf(stderr, "kvgauge: %s\n", error->text);
+    return (int)error->exit_code;
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * options.h: the command-line options that choose cases, shared by the subcommands (argp).
+ *
+ * A subcommand names kvg_plan_argp as a child of its own struct argp and hands it a struct kvg_plan_options:
+ *
+ *     static error_t parse(int key, char *arg, struct argp_state *state)
+ *     {
+ *         struct my_options *o = state->input;
+ *         switch (key) {
+ *         case ARGP_KEY_INIT:
+ *             state->child_inputs[0] = &o->plan;
+ *             return 0;
+ *         ...
+ *     }
+ *     static const struct argp_child children[] = {{&kvg_plan_argp, 0, "Which cases:", 1}, {0}};
+ *     static const struct argp argp = {options, parse, NULL, doc, children, NULL, NULL};
+ *     kvg_options_parse(&argp, argc, argv, &o);
+ *     ...
+ *     if (kvg_plan_options_make(&o.plan, &plan, &error))
+ *         return kvg_report_error(&error);
+ *
+ * Keys of kvg_plan_argp are KVG_OPTION_FIRST and up; a subcommand uses letters and keys below it.
+ */
+#ifndef KVG_HARNESS_OPTIONS_H
+#define KVG_HARNESS_OPTIONS_H
+
+#include <argp.h>
+#include "harness/plan/plan.h"
+
+#define KVG_MAX_PLUGINS 16
+#define KVG_OPTION_FIRST 0x1000
+
+struct kvg_plan_options {
+    /* Text points into argv. Without --suite, --case and any axis, suite is "quick"; with an axis and without
+     * --suite, the plan is the product of the axes given, all others at their default. */
+    struct kvg_plan_request request;
+    const char
+        *plugins[KVG_MAX_PLUGINS + 1]; /* --plugin FILE.so, NULL-terminated (as kvg_run_options wants) */
+    int64_t n_plugins;
+};
+
+/* --suite, --filter, --case, --plugin, and one option an axis (--kv-cache-dtype; --kv_cache_dtype works too).
+ * Initialises its struct kvg_plan_options itself. */
+extern const struct argp kvg_plan_argp;
+
+/* argp_parse, with two differences: an unknown long option is answered with the nearest known one, and a
+ * usage error always ends the process with KVG_EXIT_USAGE. Options may stand behind arguments. */
+void kvg_options_parse(const struct argp *argp, int argc, char **argv, void *input);
+
+/* Loads the plug-ins and makes the plan. 0, or -1 with the error. */
+int kvg_plan_options_make(const struct kvg_plan_options *options, struct kvg_plan *plan,
+                          struct kvg_error *error);
+
+/* Prints "kvgauge: TEXT" on stderr and returns the error's exit code. */
+int kvg_report_error(const struct kvg_error *error);
+
+#endif

@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * run_files.c: everything about the files is tried before the first case runs, and nothing that exists is
+ * touched until its successor is whole.
+ */
+#include "run_files.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+#include <wordexp.h>
+
+#include "results/file.h"
+#include "harness/machine/paths.h"
+#include "harness/execute/run.h"
+
+/* ---- names ---- */
+
+static int ends_in(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+    return n > m && strcmp(text + n - m, end) == 0;
+}
+
+static int exists(const char *path)
+{
+    struct stat s;
+    return lstat(path, &s) == 0;
+}
+
+/* Both names from a stem. */
+static int set_names(struct kvg_run_files *files, const char *stem, size_t length, struct kvg_error *error)
+{
+    if (length + sizeof ".jsonl" > KVG_PATH_MAX)
+        return kvg_fail(error, KVG_EXIT_USAGE, "%.60s...: a name of more than %d bytes", stem,
+                        KVG_PATH_MAX - 8);
+    snprintf(files->h5, sizeof files->h5, "%.*s.h5", (int)length, stem);
+    snprintf(files->journal_path, sizeof files->journal_path, "%.*s.jsonl", (int)length, stem);
+    return 0;
+}
+
+static int default_name(struct kvg_run_files *files, const char *suite, struct kvg_error *error)
+{
+    char folder[KVG_PATH_MAX / 2], stamp[32], stem[KVG_PATH_MAX];
+    time_t now = time(NULL);
+    struct tm utc;
+    kvg_default_run_dir(folder, sizeof folder);
+    if (!gmtime_r(&now, &utc) || !strftime(stamp, sizeof stamp, "%Y%m%dT%H%M%SZ", &utc))
+        snprintf(stamp, sizeof stamp, "run");
+    for (int i = 1;; i++) {
+        int n =
+            snprintf(stem, sizeof stem, i == 1 ? "%s/%s-%.60s" : "%s/%s-%.60s-%d", folder, stamp, suite, i);
+        if (set_names(files, stem, (size_t)n, error))
+            return -1;
+        if (!exists(files->h5) && !exists(files->journal_path))
+            return 0;
+    }
+}
+
+int kvg_run_files_name(struct kvg_run_files *files, const char *out, const char *suite,
+                       struct kvg_error *error)
+{
+    snprintf(files->suite, sizeof files->suite, "%.60s", out ? "" : suite);
+    if (!out)
+        return default_name(files, suite, error);
+    if (ends_in(out, ".h5"))
+        return set_names(files, out, strlen(out) - 3, error);
+    if (ends_in(out, ".jsonl"))
+        return set_names(files, out, strlen(out) - 6, error);
+    return kvg_fail(error, KVG_EXIT_USAGE, "'%s': a name that ends in .h5 would be right", out);
+}
+
+/* ---- before the first case ---- */
+
+/* mkdir -p of the folder a file lies in. */
+static int make_folder(const char *path, struct kvg_error *error)
+{
+    char folder[KVG_PATH_MAX];
+    snprintf(folder, sizeof folder, "%s", path);
+    for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        if (mkdir(folder, 0777) && errno != EEXIST)
+            return kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot make the folder: %s", folder,
+                            strerror(errno));
+        *slash = '/';
+    }
+    return 0;
+}
+
+static int check_space(const char *path, int64_t bytes, struct kvg_error *error)
+{
+    struct statvfs s;
+    char folder[KVG_PATH_MAX];
+    snprintf(folder, sizeof folder, "%s", path);
+    char *slash = strrchr(folder, '/');
+    snprintf(slash ? slash + 1 : folder, 2, ".");
+    if (statvfs(folder, &s))
+        return kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot write there: %s", path, strerror(errno));
+    double free_bytes = (double)s.f_bavail * (double)s.f_frsize;
+    if (free_bytes < (double)bytes)
+        return kvg_fail(error, KVG_EXIT_TROUBLE, "%s: %.0f bytes are free there; this run may need %lld",
+                        path, free_bytes, (long long)bytes);
+    return 0;
+}
+
+/* May a file be made in the folder of `path`? Asked of the folder, not by trying: an old file must stay. */
+static int check_writable(const char *path, struct kvg_error *error)
+{
+    char folder[KVG_PATH_MAX];
+    snprintf(folder, sizeof folder, "%s", path);
+    char *slash = strrchr(folder, '/');
+    snprintf(slash ? slash + 1 : folder, 2, ".");
+    if (access(folder, W_OK | X_OK))
+        return kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot write there: %s", path, strerror(errno));
+    return 0;
+}
+
+/* What an earlier --benchmark_out file holds, or an empty one. */
+static int load_benchmarks(struct kvg_run_files *files, int resumed, struct kvg_error *error)
+{
+    json_error_t why;
+    if (!files->benchmark_path)
+        return 0;
+    if (make_folder(files->benchmark_path, error) || check_writable(files->benchmark_path, error))
+        return -1;
+    if (!exists(files->benchmark_path)) {
+        files->benchmarks = json_pack("{s:{}, s:[]}", "context", "benchmarks");
+        return files->benchmarks ? 0 : kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory");
+    }
+    if (!resumed)
+        return kvg_fail(error, KVG_EXIT_TROUBLE, "%s: exists already; another --benchmark_out would be right",
+                        files->benchmark_path);
+    files->benchmarks = json_load_file(files->benchmark_path, 0, &why);
+    if (!json_is_array(json_object_get(files->benchmarks, "benchmarks")))
+        return kvg_fail(error, KVG_EXIT_TROUBLE, "%s: not a file of Google Benchmark", files->benchmark_path);
+    return 0;
+}
+
+static int refuse_existing(const char *path, const char *journal, struct kvg_error *error)
+{
+    if (!exists(path))
+        return 0;
+    return kvg_fail(error, KVG_EXIT_TROUBLE,
+                    "%s: exists already; another --out, or --resume %s, would be right", path, journal);
+}
+
+/* A name is claimed by making the journal. One that was chosen here and that another run of the same second
+ * has claimed since is given up for the next. */
+int kvg_run_files_create(struct kvg_run_files *files, const struct kvg_facts *run,
+                         const struct kvg_facts *machine, int64_t bytes, struct kvg_error *error)
+{
+    if (make_folder(files->h5, error) || check_space(files->h5, bytes, error) ||
+        load_benchmarks(files, 0, error))
+        return -1;
+    for (;;) {
+        if (refuse_existing(files->h5, files->journal_path, error) == 0 &&
+            refuse_existing(files->journal_path, files->journal_path, error) == 0) {
+            files->journal = kvg_journal_create(files->journal_path, run, machine, error);
+            if (files->journal)
+                return 0;
+        }
+        if (!files->suite[0] || (!exists(files->h5) && !exists(files->journal_path)) ||
+            default_name(files, files->suite, error))
+            return -1;
+    }
+}
+
+int kvg_run_files_resume(struct kvg_run_files *files, struct kvg_results *results, struct kvg_error *error)
+{
+    if (kvg_journal_read(files->journal_path, results, error))
+        return -1;
+    if (check_writable(files->h5, error) || load_benchmarks(files, 1, error))
+        return -1;
+    files->journal = kvg_journal_append(files->journal_path, error);
+    return files->journal ? 0 : -1;
+}
+
+/* ---- Google Benchmark's file ---- */
+
+static int named(const json_t *entry, const char *name)
+{
+    const char *of_entry = json_string_value(json_object_get(entry, "run_name"));
+    return of_entry && name && strcmp(of_entry, name) == 0;
+}
+
+int kvg_run_files_benchmark(struct kvg_run_files *files, const char *report, struct kvg_error *error)
+{
+    if (!files->benchmarks || !report)
+        return 0;
+    json_t *root = json_loads(report, 0, NULL);
+    json_t *added = json_object_get(root, "benchmarks"),
+           *all = json_object_get(files->benchmarks, "benchmarks");
+    const char *name = json_string_value(json_object_get(json_array_get(added, 0), "run_name"));
+    for (size_t i = json_array_size(all); i-- > 0;)
+        if (named(json_array_get(all, i), name))
+            json_array_remove(all, i);
+    int failed = !root || json_array_extend(all, added) ||
+                 json_object_set(files->benchmarks, "context", json_object_get(root, "context"));
+    json_decref(root);
+    return failed ? kvg_fail(error, KVG_EXIT_TROUBLE, "the report of a case for %s is no JSON",
+                             files->benchmark_path)
+                  : 0;
+}
+
+static int write_benchmarks(const struct kvg_run_files *files, struct kvg_error *error)
+{
+    char temporary[KVG_PATH_MAX];
+    if (!files->benchmarks)
+        return 0;
+    int n = snprintf(temporary, sizeof temporary, "%s.tmp", files->benchmark_path);
+    FILE *f = n < (int)sizeof temporary ? fopen(temporary, "w") : NULL;
+    int failed = !f || json_dumpf(files->benchmarks, f, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    if (f)
+        failed |= fclose(f);
+    if (!failed && rename(temporary, files->benchmark_path) == 0)
+        return 0;
+    kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot write: %s", files->benchmark_path, strerror(errno));
+    if (f)
+        unlink(temporary);
+    return -1;
+}
+
+/* ---- after the last case ---- */
+
+int kvg_run_files_finish(struct kvg_run_files *files, int complete, struct kvg_results *results,
+                         struct kvg_error *error)
+{
+    int failed = files->journal ? kvg_journal_close(files->journal, error) : 0;
+    files->journal = NULL;
+    if (failed || kvg_journal_read(files->journal_path, results, error))
+        return -1;
+    if (kvg_facts_set_number(&results->run, "complete", complete))
+        failed = kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory");
+    if (!failed)
+        failed = kvg_file_write(files->h5, results, error);
+    if (!failed)
+        failed = write_benchmarks(files, error);
+    json_decref(files->benchmarks);
+    files->benchmarks = NULL;
+    return failed ? -1 : 0;
+}
+
+void kvg_run_files_abandon(struct kvg_run_files *files)
+{
+    if (files->journal)
+        kvg_journal_close(files->journal, NULL);
+    json_decref(files->benchmarks);
+    files->journal = NULL;
+    files->benchmarks = NULL;
+}
+
+/* ---- facts ---- */
+
+static int is_plain(const char *text)
+{
+    return *text &&
+           text[strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+./:,%@")] ==
+               '\0';
+}
+
+char *kvg_argv_quote(int argc, char **argv)
+{
+    size_t size = 1;
+    for (int i = 0; i < argc; i++)
+        size += 4 * strlen(argv[i]) + 4;
+    char *line = malloc(size), *end = line;
+    if (!line)
+        return NULL;
+    for (int i = 0; i < argc; i++) {
+        if (i)
+            *end++ = ' ';
+        if (is_plain(argv[i])) {
+            end = stpcpy(end, argv[i]);
+            continue;
+        }
+        *end++ = '\'';
+        for (const char *c = argv[i]; *c; c++)
+            if (*c == '\'')
+                end = stpcpy(end, "'\\''");
+            else
+                *end++ = *c;
+        *end++ = '\'';
+    }
+    *end = '\0';
+    return line;
+}
+
+void kvg_argv_free(char **argv)
+{
+    for (int i = 0; argv && argv[i]; i++)
+        free(argv[i]);
+    free(argv);
+}
+
+char **kvg_argv_unquote(const char *line, int *argc)
+{
+    wordexp_t words;
+    if (wordexp(line, &words, WRDE_NOCMD | WRDE_UNDEF)) /* everything but plain words is in single quotes */
+        return NULL;
+    char **argv = calloc(words.we_wordc + 1, sizeof *argv);
+    for (size_t i = 0; argv && i < words.we_wordc; i++) {
+        argv[i] = strdup(words.we_wordv[i]);
+        if (!argv[i]) {
+            kvg_argv_free(argv);
+            argv = NULL;
+        }
+    }
+    *argc = (int)words.we_wordc;
+    wordfree(&words);
+    return argv;
+}
+
+/* A random UUID (version 4). */
+static void new_uuid(char text[40])
+{
+    unsigned char b[16] = {0};
+    if (getrandom(b, sizeof b, 0) != (ssize_t)sizeof b) {
+        uint64_t mixed[2] = {(uint64_t)time(NULL), (uint64_t)getpid()};
+        memcpy(b, mixed, sizeof b);
+    }
+    b[6] = (unsigned char)((b[6] & 0x0f) | 0x40);
+    b[8] = (unsigned char)((b[8] & 0x3f) | 0x80);
+    snprintf(text, 40, "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1],
+             b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
+}
+
+int kvg_run_facts(struct kvg_facts *facts, int argc, char **argv, const char *suite, uint64_t seed)
+{
+    char uuid[40], created[KVG_UTC_MAX], generator[64];
+    char *rest = kvg_argv_quote(argc - 1, argv + 1), *line = NULL;
+    if (rest && asprintf(&line, "kvgauge run%s%s", rest[0] ? " " : "", rest) < 0)
+        line = NULL;
+    free(rest);
+    new_uuid(uuid);
+    kvg_utc_now(created);
+    snprintf(generator, sizeof generator, "kvgauge %s", kvg_version());
+    int failed =
+        !line || kvg_facts_set_text(facts, "schema_name", KVG_SCHEMA_NAME) ||
+        kvg_facts_set_text(facts, "schema_version", KVG_SCHEMA_VERSION) ||
+        kvg_facts_set_text(facts, "run_uuid", uuid) || kvg_facts_set_text(facts, "created_utc", created) ||
+        kvg_facts_set_text(facts, "generator", generator) ||
+        kvg_facts_set_text(facts, "git_sha", kvg_git_sha()) ||
+        kvg_facts_set_number(facts, "git_dirty", kvg_git_dirty()) ||
+        kvg_facts_set_text(facts, "argv", line) || kvg_facts_set_text(facts, "suite", suite) ||
+        kvg_facts_set_number(facts, "seed", (double)seed) || kvg_facts_set_number(facts, "complete", 0);
+    free(line);
+    return failed ? -1 : 0;
+}

@@ -1,0 +1,535 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * diagnose.c: from an output that did not hold to a kind of fault.
+ */
+#include "parts.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FAILED_ROWS = 16, HELD_ROWS = 8, FEW = 5 /* every fifth */ };
+#define COST_LIMIT 2e9          /* keys * dims of all suppositions and rows */
+#define TOO_LONG 0.5            /* of a row that the limit allows */
+#define HOPELESS 10.0           /* log2 of the largest distance that still counts */
+#define OUT_OF_THE_QUESTION 1.5 /* farther than the nearest, log2, on a few rows */
+#define EXPLAINED 0.2           /* share of the distance that a supposition may leave */
+#define RESEMBLES 0.5           /* the same, for a weaker word */
+
+const char *kvg_run_words(enum kvg_run_kind run)
+{
+    static const char *const words[] = {[KVG_RUN_FIRST] = "the first run",
+                                        [KVG_RUN_SECOND] = "the second run, on the same inputs",
+                                        [KVG_RUN_TIMED] = "the last timed run",
+                                        [KVG_RUN_REPEAT] = "one of many runs on the same inputs",
+                                        [KVG_RUN_NO_LSE] = "a run without an lse",
+                                        [KVG_RUN_FAR] = "a run in pages far into the cache",
+                                        [KVG_RUN_RENEWED] = "a run after the inputs changed in place",
+                                        [KVG_RUN_SPECIAL] = "a run on special values",
+                                        [KVG_RUN_QUEUED] = "a run queued behind other work"};
+    return words[run];
+}
+
+/* ---------------------------------------------------------------- rows worth looking at */
+
+struct look {
+    const struct kvg_failure *f;
+    const struct kvg_prepared *p;
+    int64_t dim;
+    struct kvg_arithmetic *declared; /* [batch] */
+    int64_t chosen[FAILED_ROWS + HELD_ROWS];
+    int too_long;                            /* even for a few rows: suppositions are left out */
+    int count, failed;                       /* rows chosen, and how many of them failed */
+    double distance[KVG_SUPPOSITIONS];       /* mean over the rows; HUGE_VAL: not supposed */
+    int explained[KVG_SUPPOSITIONS];         /* rows that come out as found */
+    double rel[FAILED_ROWS + HELD_ROWS];     /* of the chosen rows: relative L2 against the emulation */
+    double lse_off[FAILED_ROWS + HELD_ROWS]; /* their lse error over what is allowed; 0 without an lse */
+};
+
+static int64_t place_of(const struct kvg_prepared *p, const struct kvg_ref_row *at)
+{
+    return ((int64_t)p->cu_q_lens[at->seq] + at->q_index) * p->problem.q_heads + at->q_head;
+}
+
+/* Largest error over allowed error of a sampled row. */
+static double row_ratio(const struct kvg_failure *f, int64_t i)
+{
+    const struct kvg_expectation *e = f->expectation;
+    const int64_t dim = e->p->problem.head_dim, place = place_of(e->p, &e->sample.rows[i]);
+    double ratio = 0.0;
+    for (int64_t d = 0; d < dim; d++) {
+        const double got = (double)kvg_ref_bf16_decode(f->out[place * dim + d]);
+        const double bound = fabs(got - (double)e->exact[i * dim + d]) / e->worst[i * dim + d];
+        const double probable = fabs(got - (double)e->emulated[i * dim + d]) / e->probable[i * dim + d];
+        if (!isfinite(got))
+            return INFINITY;
+        ratio = fmax(ratio, fmax(bound, probable)); /* 0/0 is no error: fmax passes over NaN */
+    }
+    if (f->lse) {
+        const double got = (double)f->lse[place];
+        if (!isfinite(got))
+            return INFINITY;
+        ratio = fmax(ratio, fabs(got - (double)e->lse_emulated[i]) / e->lse_probable[i]);
+    }
+    return ratio;
+}
+
+/* Up to `most` of those sampled rows whose state is `failed`, evenly from first to last. */
+static void choose(struct look *k, const char *state, int64_t total, char failed, int most)
+{
+    const int64_t rows = k->f->expectation->sample.count;
+    const int64_t take = total < most ? total : most;
+    int64_t seen = 0, taken = 0;
+    for (int64_t i = 0; i < rows && taken < take; i++) {
+        if (state[i] != failed)
+            continue;
+        if (seen++ * take / total >= taken) {
+            k->chosen[k->count++] = i;
+            taken++;
+        }
+    }
+}
+
+static int choose_rows(struct look *k)
+{
+    const int64_t rows = k->f->expectation->sample.count;
+    char *state = malloc((size_t)rows + 1);
+    int64_t failed = 0;
+    if (!state)
+        return -1;
+    for (int64_t i = 0; i < rows; i++) {
+        state[i] = !(row_ratio(k->f, i) <= 1.0);
+        failed += state[i];
+    }
+    /* Suppositions cost as many passes over the keys; long contexts get fewer rows. */
+    const double pass = (double)k->p->problem.max_seq_len * (double)k->dim * KVG_SUPPOSITIONS;
+    const double afford = COST_LIMIT * k->p->problem.threads / pass;
+    const int most = afford < FAILED_ROWS ? (int)fmax(afford, 2.0) : FAILED_ROWS;
+    k->too_long = afford < TOO_LONG;
+    choose(k, state, failed, 1, most);
+    k->failed = k->count;
+    choose(k, state, rows - failed, 0, most / 2);
+    free(state);
+    return 0;
+}
+
+/* ---------------------------------------------------------------- how far a supposition is from what was
+ * found */
+
+/* log2 of distance over what is allowed, 0 within it. */
+static double steps(double distance)
+{
+    return distance <= 1.0 ? 0.0 : fmin(HOPELESS, isfinite(distance) ? log2(distance) : HOPELESS);
+}
+
+/* A row as supposed against the row as found, as a whole and element by element. Half of the root of summed
+ * squares of the probable bounds is what a right row may be off; where the supposed output is larger than the
+ * right one, so is its rounding. */
+static double row_distance(const struct look *k, int64_t i, const float *supposed, double lse)
+{
+    const struct kvg_expectation *e = k->f->expectation;
+    const int64_t place = place_of(k->p, &e->sample.rows[i]);
+    double off = 0.0, allowed = 0.0, size = 0.0, right = 0.0, largest = 0.0;
+    int64_t odd = 0;
+    for (int64_t d = 0; d < k->dim; d++) {
+        const double got = (double)kvg_ref_bf16_decode(k->f->out[place * k->dim + d]);
+        const double want = (double)kvg_ref_round(KVG_REF_BF16, supposed[d]);
+        const double bound = e->probable[i * k->dim + d], emulated = (double)e->emulated[i * k->dim + d];
+        if (isfinite(got) != isfinite(want))
+            odd++;
+        if (!isfinite(got) || !isfinite(want))
+            continue;
+        off += (got - want) * (got - want);
+        largest = got == want ? largest : fmax(largest, fabs(got - want) / bound);
+        allowed += bound * bound;
+        size += want * want;
+        right += emulated * emulated;
+    }
+    const double scale = size > right && right > 0.0 ? sqrt(size / right) : 1.0;
+    double distance = off == 0.0 ? 0.0 : steps(fmax(2.0 * sqrt(off / allowed), largest) / scale);
+    if (odd)
+        distance = HOPELESS;
+    if (!k->f->lse)
+        return distance;
+    const double got = (double)k->f->lse[place];
+    if (isnan(got) && isnan(lse))
+        return distance;
+    return distance + (got == lse ? 0.0 : steps(fabs(got - lse) / e->lse_probable[i]));
+}
+
+/* Means over every `step`-th of the chosen rows. */
+static int measure(const struct look *k, const struct kvg_suppose *s, enum kvg_supposition what, int step,
+                   double *mean, int *explained)
+{
+    double total = 0.0;
+    int fine = 0, failed = 0;
+#pragma omp parallel for schedule(dynamic) reduction(+ : total, fine, failed) num_threads(k->p->problem.threads)
+    for (int r = 0; r < k->count; r += step) {
+        struct kvg_suppose_room room;
+        float *out = malloc((size_t)k->dim * sizeof *out), lse = NAN;
+        if (!out || kvg_suppose_room_make(s, &room)) {
+            free(out);
+            failed++;
+            continue;
+        }
+        kvg_suppose_row(s, what, &k->f->expectation->sample.rows[k->chosen[r]], &room, out, &lse);
+        const double distance = row_distance(k, k->chosen[r], out, (double)lse);
+        total += distance;
+        fine += distance < 0.5;
+        kvg_suppose_room_free(&room);
+        free(out);
+    }
+    *mean = k->count > 0 ? total / ((k->count + step - 1) / step) : 0.0;
+    *explained = fine;
+    return failed ? -1 : 0;
+}
+
+/* A few rows tell which suppositions are out of the question. */
+static int suppose_all(struct look *k)
+{
+    const struct kvg_suppose s = {.p = k->p, .declared = k->declared, .past = k->f->past};
+    double best = HUGE_VAL, few[KVG_SUPPOSITIONS];
+    for (int w = 0; w < KVG_SUPPOSITIONS; w++) {
+        few[w] = k->distance[w] = HUGE_VAL;
+        if (kvg_supposition_fits(&s, (enum kvg_supposition)w) &&
+            measure(k, &s, (enum kvg_supposition)w, FEW, &few[w], &k->explained[w]))
+            return -1;
+        best = fmin(best, few[w]);
+    }
+    for (int w = 0; w < KVG_SUPPOSITIONS; w++)
+        if ((w == KVG_SUPPOSE_RIGHT || few[w] <= best + OUT_OF_THE_QUESTION) && few[w] < HUGE_VAL &&
+            measure(k, &s, (enum kvg_supposition)w, 1, &k->distance[w], &k->explained[w]))
+            return -1;
+    return 0;
+}
+
+/* ---------------------------------------------------------------- facts about the run */
+
+static int by_the_run(const struct kvg_failure *f, struct kvg_diagnosis *d)
+{
+    if (f->workspace)
+        kvg_diagnosis_say(d, KVG_FAULT_RACE,
+                          "the output is right once the workspace is zero before the call: something is "
+                          "read there that was never written");
+    else if (f->tail)
+        kvg_diagnosis_say(d, KVG_FAULT_PAGE_TAIL,
+                          "the output is right once the slots that no sequence owns hold zeros instead "
+                          "of NaN: they are read");
+    else if (f->unstable)
+        kvg_diagnosis_say(d, KVG_FAULT_RACE, "the same call on the same inputs gives other bits");
+    else if (f->run == KVG_RUN_FAR)
+        kvg_diagnosis_say(d, KVG_FAULT_NARROW_OFFSET,
+                          "right in low pages, wrong where page number times stride needs more "
+                          "than 32 bits");
+    else if (f->run == KVG_RUN_REPEAT || f->run == KVG_RUN_SECOND)
+        kvg_diagnosis_say(d, KVG_FAULT_RACE, "right before, wrong now, on the same inputs");
+    else
+        return 0;
+    return 1;
+}
+
+/* ---------------------------------------------------------------- shapes of the error */
+
+static int all_zero(const struct look *k)
+{
+    const struct kvg_expectation *e = k->f->expectation;
+    for (int r = 0; r < k->failed; r++) {
+        const int64_t place = place_of(k->p, &e->sample.rows[k->chosen[r]]);
+        for (int64_t d = 0; d < k->dim; d++)
+            if ((k->f->out[place * k->dim + d] & 0x7fffu) != 0)
+                return 0;
+    }
+    return k->failed > 0;
+}
+
+#define LSE_FAR_OFF 64.0 /* beyond what rounding in the loop over keys does */
+#define FAR_OFF 8.0      /* an element that is wrong by itself, and not the worst of many */
+
+/* Are one or two elements of each failed row far off, and the rest right? */
+static int single_elements(const struct look *k)
+{
+    const struct kvg_expectation *e = k->f->expectation;
+    for (int r = 0; r < k->failed; r++) {
+        const int64_t i = k->chosen[r], place = place_of(k->p, &e->sample.rows[i]);
+        int wrong = 0, far = 0;
+        for (int64_t d = 0; d < k->dim; d++) {
+            const double got = (double)kvg_ref_bf16_decode(k->f->out[place * k->dim + d]);
+            const double off = fabs(got - (double)e->emulated[i * k->dim + d]);
+            wrong += !(off <= e->probable[i * k->dim + d]);
+            far += !(off <= FAR_OFF * e->probable[i * k->dim + d]);
+        }
+        if (wrong == 0 || wrong > 2 || far < wrong || k->dim < 16)
+            return 0;
+    }
+    return k->failed > 0;
+}
+
+/* Least-squares factor of the chosen rows of one KV head and sequence (-1: of all), and what it leaves of the
+ * error. */
+static double factor_of(const struct look *k, int64_t kv_head, int64_t sequence, double *left)
+{
+    const struct kvg_expectation *e = k->f->expectation;
+    const int64_t group = k->p->problem.q_heads / k->p->problem.kv_heads;
+    double xy = 0.0, xx = 0.0, yy = 0.0;
+    for (int r = 0; r < k->count; r++) {
+        const struct kvg_ref_row *at = &e->sample.rows[k->chosen[r]];
+        const int64_t place = place_of(k->p, at);
+        if ((kv_head >= 0 && at->q_head / group != kv_head) || (sequence >= 0 && at->seq != sequence))
+            continue;
+        for (int64_t d = 0; d < k->dim; d++) {
+            const double y = (double)kvg_ref_bf16_decode(k->f->out[place * k->dim + d]);
+            const double x = (double)e->emulated[k->chosen[r] * k->dim + d];
+            if (!isfinite(y))
+                continue;
+            xy += x * y;
+            xx += x * x;
+            yy += y * y;
+        }
+    }
+    *left = yy > 0.0 && xx > 0.0 ? sqrt(fmax(0.0, 1.0 - xy * xy / (xx * yy))) : 1.0;
+    return xx > 0.0 ? xy / xx : NAN;
+}
+
+/* Is the factor of each KV head the same in sequences of different length? A single sequence cannot tell. */
+static int same_for_all_sequences(const struct look *k)
+{
+    double left;
+    int seen = 0;
+    for (int64_t g = 0; g < k->p->problem.kv_heads; g++)
+        for (int64_t b = 0; b < k->p->problem.batch; b++) {
+            const double all = factor_of(k, g, -1, &left), one = factor_of(k, g, b, &left);
+            if (isnan(one))
+                continue;
+            if (fabs(one - all) > 0.02 * fabs(all))
+                return 0;
+            seen++;
+        }
+    return seen > k->p->problem.kv_heads;
+}
+
+static void measure_rows(struct look *k)
+{
+    const struct kvg_expectation *e = k->f->expectation;
+    for (int r = 0; r < k->count; r++) {
+        const int64_t i = k->chosen[r], place = place_of(k->p, &e->sample.rows[i]);
+        double off = 0.0, size = 0.0;
+        for (int64_t d = 0; d < k->dim; d++) {
+            const double got = (double)kvg_ref_bf16_decode(k->f->out[place * k->dim + d]);
+            const double want = (double)e->emulated[i * k->dim + d];
+            off += (got - want) * (got - want);
+            size += want * want;
+        }
+        k->rel[r] = isfinite(off) ? sqrt(off / size) : INFINITY;
+        k->lse_off[r] = k->f->lse
+                            ? fabs((double)k->f->lse[place] - (double)e->lse_emulated[i]) / e->lse_probable[i]
+                            : 0.0;
+    }
+}
+
+/* Is each output the right one divided by as much as its lse is too large? */
+static int row_sum_is_off(const struct look *k)
+{
+    const struct kvg_expectation *e = k->f->expectation;
+    int seen = 0;
+    for (int r = 0; r < k->failed && k->f->lse; r++) {
+        const int64_t i = k->chosen[r], place = place_of(k->p, &e->sample.rows[i]);
+        const double shrink = exp((double)e->lse_emulated[i] - (double)k->f->lse[place]);
+        double off = 0.0, size = 0.0;
+        if (k->lse_off[r] <= 1.0)
+            continue;
+        for (int64_t d = 0; d < k->dim; d++) {
+            const double want = shrink * (double)e->emulated[i * k->dim + d];
+            const double got = (double)kvg_ref_bf16_decode(k->f->out[place * k->dim + d]);
+            off += (got - want) * (got - want);
+            size += want * want;
+        }
+        if (!(sqrt(off / size) < 0.3 * k->rel[r]))
+            return 0;
+        seen++;
+    }
+    return seen > 0;
+}
+
+/* One factor on all logits: first by powers of two, then ever closer, on few of the rows. */
+static int by_a_factor_on_logits(struct look *k, struct kvg_diagnosis *d)
+{
+    struct kvg_suppose s = {.p = k->p, .declared = k->declared, .past = k->f->past};
+    double best = HUGE_VAL, at = 0.0, mean;
+    int explained;
+    for (double step = 1.0; step >= 0x1p-16; step /= 4.0) {
+        const double middle = at;
+        const int reach = step == 1.0 ? 12 : 4;
+        for (int n = -reach; n <= reach; n++) {
+            s.factor = exp2(middle + n * step);
+            if (measure(k, &s, KVG_SUPPOSE_LOGITS_SCALED, FEW, &mean, &explained))
+                return 0;
+            if (mean < best) {
+                best = mean;
+                at = middle + n * step;
+            }
+        }
+        if (best > 0.9 * k->distance[KVG_SUPPOSE_RIGHT] && step < 0.1)
+            return 0; /* not worth a closer look */
+    }
+    s.factor = exp2(at);
+    if (fabs(at) < 0.001 || measure(k, &s, KVG_SUPPOSE_LOGITS_SCALED, 1, &mean, &explained) ||
+        mean > RESEMBLES * k->distance[KVG_SUPPOSE_RIGHT])
+        return 0;
+    kvg_diagnosis_say(d, KVG_FAULT_SCALE_MISAPPLIED,
+                      "all logits are multiplied by about %.5g: with that, %d of %d rows come out as found",
+                      s.factor, explained, k->count);
+    return 1;
+}
+
+/* Shapes that no supposition stands for. */
+static void by_shape(struct look *k, struct kvg_diagnosis *d)
+{
+    const int64_t heads = k->p->problem.kv_heads;
+    double left, largest = 0.0, rel = 0.0, lse = 0.0;
+    int infinite = 0, gains = k->failed > 0;
+    for (int r = 0; r < k->failed; r++) {
+        infinite += !isfinite(k->rel[r]);
+        rel = fmax(rel, k->rel[r]);
+        lse = fmax(lse, k->lse_off[r]);
+    }
+    for (int64_t g = 0; g < heads && gains; g++) {
+        const double factor = factor_of(k, g, -1, &left);
+        if (isnan(factor))
+            continue;
+        gains = left < 0.02 || (left < 0.1 && fabs(factor - 1.0) > 0.3);
+        largest = fabs(factor - 1.0) > fabs(largest - 1.0) || g == 0 ? factor : largest;
+    }
+    if (single_elements(k))
+        kvg_diagnosis_say(d, KVG_FAULT_GROSS, "single elements are wrong in rows that are right otherwise");
+    else if (infinite > 0)
+        kvg_diagnosis_say(d, KVG_FAULT_PAGE_TAIL,
+                          "NaN or infinity in %d of %d rows looked at, as from slots that no sequence "
+                          "owns: they hold NaN",
+                          infinite, k->count);
+    else if (row_sum_is_off(k))
+        kvg_diagnosis_say(d, KVG_FAULT_ACCUMULATION,
+                          "output and lse are off by the same factor: the row sum is wrong");
+    else if (gains && lse <= 1.0 && k->p->problem.path == KVG_PATH_FP8 && largest > 0.3 && largest < 1.0 &&
+             !same_for_all_sequences(k))
+        kvg_diagnosis_say(
+            d, KVG_FAULT_ACCUMULATION,
+            "the lse is right and the output loses, down to a factor of %.4g, more where there are more "
+            "keys: a sum "
+            "of few bits",
+            largest);
+    else if (gains && lse <= 1.0 && fabs(largest - 1.0) > 0.05)
+        kvg_diagnosis_say(d, KVG_FAULT_SCALE_MISAPPLIED,
+                          "the output is the right one times a factor, up to %.4g, and the lse "
+                          "is right: v_scale",
+                          largest);
+    else if (!k->too_long && k->failed > 0 && (rel > 0.15 || lse > LSE_FAR_OFF) &&
+             by_a_factor_on_logits(k, d))
+        return;
+    else if (rel < 0.15 && lse <= 1.0)
+        kvg_diagnosis_say(d, KVG_FAULT_ACCUMULATION,
+                          "close to right (%.2g relative L2 at most), the lse is right: P, its sums "
+                          "with V, or the output's rounding",
+                          rel);
+    else if (rel < 0.15)
+        kvg_diagnosis_say(d, KVG_FAULT_ACCUMULATION,
+                          "close to right (%.2g relative L2 at most): rounding in the loop over keys", rel);
+    else if (lse <= 1.0 && k->f->lse)
+        kvg_diagnosis_say(d, KVG_FAULT_ACCUMULATION,
+                          "the lse is right, so Q, K and the mask are: V, P V or the output");
+    else
+        kvg_diagnosis_say(
+            d, KVG_FAULT_UNKNOWN, "%s",
+            k->too_long ? "the context is too long to try suppositions on it: a shorter case may tell more"
+                        : "none of the suppositions explains it");
+}
+
+/* ---------------------------------------------------------------- suppositions */
+
+static enum kvg_supposition nearest(const struct look *k)
+{
+    int best = KVG_SUPPOSE_RIGHT;
+    for (int w = 1; w < KVG_SUPPOSITIONS; w++)
+        if (k->distance[w] < k->distance[best] - 0.02)
+            best = w;
+    return (enum kvg_supposition)best;
+}
+
+/* Another kind of fault that fits as well, or RIGHT. */
+static enum kvg_supposition rival_of(const struct look *k, enum kvg_supposition best)
+{
+    int rival = KVG_SUPPOSE_RIGHT;
+    for (int w = 1; w < KVG_SUPPOSITIONS; w++)
+        if (kvg_supposition_class((enum kvg_supposition)w) != kvg_supposition_class(best) &&
+            k->distance[w] <= k->distance[best] + 0.1 &&
+            (rival == KVG_SUPPOSE_RIGHT || k->distance[w] < k->distance[rival]))
+            rival = w;
+    return (enum kvg_supposition)rival;
+}
+
+static int by_supposition(struct look *k, double share, struct kvg_diagnosis *d)
+{
+    const enum kvg_supposition best = nearest(k), rival = rival_of(k, best);
+    const double right = k->distance[KVG_SUPPOSE_RIGHT];
+    char also[160] = "";
+    if (best == KVG_SUPPOSE_RIGHT || k->distance[best] > share * right)
+        return 0;
+    if (rival != KVG_SUPPOSE_RIGHT)
+        snprintf(also, sizeof also, "; as good: %s", kvg_supposition_words(rival));
+    kvg_diagnosis_say(d, kvg_supposition_class(best),
+                      "%s: with that, %d of %d rows looked at come out as found (else %d)%s%s",
+                      kvg_supposition_words(best), k->explained[best], k->count,
+                      k->explained[KVG_SUPPOSE_RIGHT], share > EXPLAINED ? ", the others closer" : "", also);
+    return 1;
+}
+
+static void by_computing(struct look *k, struct kvg_diagnosis *d)
+{
+    measure_rows(k);
+    if (!k->too_long && suppose_all(k)) {
+        kvg_diagnosis_say(d, KVG_FAULT_UNKNOWN, "no memory to find out");
+        return;
+    }
+    if (!k->too_long && by_supposition(k, EXPLAINED, d))
+        return;
+    if (k->f->old_output) /* not before: a kernel that ignores a window gives the output of a case without */
+        kvg_diagnosis_say(d, KVG_FAULT_STALE_STATE,
+                          "these are, bit by bit, the output of an earlier call with other inputs");
+    else if (k->f->run == KVG_RUN_RENEWED)
+        kvg_diagnosis_say(d, KVG_FAULT_STALE_STATE,
+                          "right before, wrong once other values lay in the same buffers: something "
+                          "is remembered");
+    else if (k->too_long || !by_supposition(k, RESEMBLES, d))
+        by_shape(k, d);
+}
+
+static struct kvg_arithmetic *declarations(const struct kvg_failure *f)
+{
+    const struct kvg_prepared *p = f->expectation->p;
+    struct kvg_arithmetic *declared = calloc((size_t)p->problem.batch, sizeof *declared);
+    for (int64_t b = 0; declared && b < p->problem.batch; b++)
+        f->kernel->arithmetic(p->part_of ? &p->whole : &p->problem, p->seq_lens[b], &declared[b]);
+    return declared;
+}
+
+void kvg_diagnose_attention(const struct kvg_failure *f, struct kvg_diagnosis *d)
+{
+    struct look k = {.f = f, .p = f->expectation->p, .dim = f->expectation->p->problem.head_dim};
+    struct kvg_check checks[KVG_CHECKS];
+    *d = (struct kvg_diagnosis){0};
+    kvg_compare_checks(f->expectation, f->out, f->lse, checks);
+    if (by_the_run(f, d) || kvg_diagnose_missing(f, d) || kvg_diagnose_empty(f, checks, d))
+        return;
+    k.declared = declarations(f);
+    if (!k.declared || choose_rows(&k)) {
+        kvg_diagnosis_say(d, KVG_FAULT_UNKNOWN, "no memory to find out");
+    } else if (all_zero(&k)) {
+        kvg_diagnosis_say(d, KVG_FAULT_GROSS, "the output is zero in all rows that failed");
+    } else if (!k.p->k_pages.data || !k.p->v_pages.data) {
+        k.too_long = 1; /* the cache lies where only the device reads it */
+        by_computing(&k, d);
+    } else {
+        by_computing(&k, d);
+    }
+    free(k.declared);
+}

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * execute_failure.c: what a row says of its failure beside the reason: the suspected kind of fault, what
+ * speaks for it, and the evidence. Everything here runs after the verdict and never changes it.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/diagnose/dump.h"
+#include "execute.h"
+
+enum { CALLS_AGAIN = 3 };
+#define SECONDS_AGAIN 2.0 /* after so long no further call begins */
+
+void kvg_suspect(struct kvg_execution *x, enum kvg_fault_class suspected, const char *format, ...)
+{
+    char why[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(why, sizeof why, format, args);
+    va_end(args);
+    kvg_row_set_string(&x->row->suspected, kvg_fault_class_name(suspected));
+    kvg_row_set_string(&x->row->suspicion, why);
+}
+
+void kvg_session_announce(struct kvg_session *session, void (*tell)(void *context, int run), void *context)
+{
+    session->tell = tell;
+    session->tell_context = context;
+}
+
+void kvg_announce(const struct kvg_execution *x, enum kvg_run_kind run)
+{
+    if (x->session->tell)
+        x->session->tell(x->session->tell_context, (int)run);
+}
+
+static void put_evidence(struct kvg_execution *x, const struct kvg_evidence *evidence)
+{
+    char *text = kvg_evidence_to_text(evidence);
+    kvg_row_set_string(&x->row->evidence, text);
+    free(text);
+}
+
+/* ---------------------------------------------------------------- the past of the process */
+
+static void remember_scales(struct kvg_execution *x)
+{
+    struct kvg_past_scales *past = &x->session->past;
+    const struct kvg_prepared *p = &x->prepared;
+    const int64_t heads = p->problem.kv_heads;
+    if (past->known || heads > KVG_PAST_HEADS)
+        return;
+    past->known = 1;
+    past->kv_heads = heads;
+    past->stride = 1;
+    for (int64_t g = 0; g < heads; g++) {
+        past->q[g] = p->q8 ? p->q_scale[g * p->scale_stride] : 1.0f;
+        past->k[g] = p->k_scale[g * p->scale_stride];
+        past->v[g] = p->v_scale[g * p->scale_stride];
+    }
+}
+
+/* Bytes of the output that was last compared. */
+static int64_t compared_bytes(const struct kvg_execution *x)
+{
+    const struct kvg_prepared *p = kvg_verified(x);
+    return p->total_q * p->problem.q_heads * p->problem.head_dim * (int64_t)sizeof(uint16_t);
+}
+
+void kvg_remember_output(struct kvg_execution *x)
+{
+    struct kvg_session *s = x->session;
+    remember_scales(x);
+    s->right_outputs[s->right_count++ % KVG_RIGHT_OUTPUTS] =
+        kvg_hash_bytes(x->compared_out, compared_bytes(x));
+}
+
+static int was_right_before(const struct kvg_execution *x, uint64_t hash)
+{
+    const struct kvg_session *s = x->session;
+    for (int64_t i = 0; i < s->right_count && i < KVG_RIGHT_OUTPUTS; i++)
+        if (s->right_outputs[i] == hash)
+            return 1;
+    return 0;
+}
+
+/* ---------------------------------------------------------------- the kernel once more */
+
+/* What a call that only serves the diagnosis must not change. */
+struct saved {
+    int64_t status;
+    char *reason, *suspected, *suspicion;
+    int tainted;
+};
+
+static int save(const struct kvg_execution *x, struct saved *s)
+{
+    *s = (struct saved){x->row->status, strdup(x->row->reason), strdup(x->row->suspected),
+                        strdup(x->row->suspicion), x->session->tainted};
+    return s->reason && s->suspected && s->suspicion ? 0 : -1;
+}
+
+static void restore(struct kvg_execution *x, struct saved *s)
+{
+    x->row->status = s->status;
+    if (s->reason && s->suspected && s->suspicion) {
+        kvg_row_set_string(&x->row->reason, s->reason);
+        kvg_row_set_string(&x->row->suspected, s->suspected);
+        kvg_row_set_string(&x->row->suspicion, s->suspicion);
+    }
+    free(s->reason);
+    free(s->suspected);
+    free(s->suspicion);
+}
+
+/* Other bits on the same inputs? Right on a workspace of zeros? A call that takes long is not made often. */
+static void call_again(struct kvg_execution *x, const struct kvg_attention_args *args, struct kvg_failure *f)
+{
+    const struct kvg_prepared *p = &x->prepared; /* all of it, on a device too */
+    const int64_t bytes = p->total_q * p->problem.q_heads * p->problem.head_dim * (int64_t)sizeof *f->out;
+    const double begin = kvg_now();
+    uint64_t before, after;
+    struct saved saved;
+    struct kvg_row other;
+    if (save(x, &saved) == 0 && kvg_digest(x, args->out, bytes, &before) == 0) {
+        for (int i = 0; i < CALLS_AGAIN && !f->unstable && kvg_now() - begin < SECONDS_AGAIN; i++) {
+            if (kvg_call_attention(x, args) || kvg_digest(x, args->out, bytes, &after))
+                break;
+            f->unstable = after != before;
+        }
+        x->clear_workspace = 1;
+        if (!f->unstable && x->workspace_bytes > 0 && kvg_now() - begin < SECONDS_AGAIN &&
+            kvg_call_attention(x, args) == 0 && kvg_row_init(&other) == 0) {
+            f->workspace =
+                kvg_compare_outputs(x, args, f->expectation, 0, &other) == 0 && other.status == KVG_PASSED;
+            kvg_row_free(&other);
+        }
+        x->clear_workspace = 0;
+    }
+    restore(x, &saved);
+}
+
+/* Every slot that no token owns gets codes of zero (1) or NaN again (0), as the harness left them. */
+static int fill_unowned(const struct kvg_prepared *p, int zero)
+{
+    const struct kvg_pages *const pages[2] = {&p->k_pages, &p->v_pages};
+    const int64_t size = p->problem.block_size, slots = p->num_blocks * size, dim = p->problem.head_dim;
+    const int64_t bytes = kvg_dtype_bytes(p->problem.kv_dtype);
+    char *owned = calloc((size_t)slots + 1, 1);
+    if (!owned)
+        return -1;
+    for (int64_t i = 0; i < p->total_kv; i++)
+        if (p->slot_mapping[i] >= 0)
+            owned[p->slot_mapping[i]] = 1;
+    for (int64_t slot = 0; slot < slots; slot++)
+        for (int64_t t = 0; t < 2 && !owned[slot]; t++)
+            for (int64_t h = 0; h < p->problem.kv_heads; h++) {
+                char *at = (char *)pages[t]->data +
+                           bytes * (slot / size * pages[t]->stride_block +
+                                    slot % size * pages[t]->stride_slot + h * pages[t]->stride_head);
+                if (zero)
+                    memset(at, 0, (size_t)(dim * bytes));
+                else
+                    kvg_poison_cache(p->problem.kv_dtype, at, dim);
+            }
+    free(owned);
+    return 0;
+}
+
+static int has_nonfinite(const uint16_t *out, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        if ((out[i] & 0x7f80u) == 0x7f80u)
+            return 1;
+    return 0;
+}
+
+/* NaN says that something is wrong and hides what. So the kernel runs once more on a cache in which slots
+ * that nobody owns hold zeros: what it makes of them can be told. The zeros stay until the diagnosis is done.
+ */
+static void call_on_zeros(struct kvg_execution *x, const struct kvg_attention_args *args,
+                          struct kvg_failure *f, uint16_t *out, float *lse)
+{
+    const struct kvg_prepared *p = &x->prepared;
+    const int64_t rows = p->total_q * p->problem.q_heads, count = rows * p->problem.head_dim;
+    struct kvg_row other;
+    struct kvg_error error;
+    kvg_poison(x, args->out, count * (int64_t)sizeof *out);
+    if (args->lse)
+        kvg_poison(x, args->lse, rows * (int64_t)sizeof *lse);
+    kvg_poison(x, x->workspace, x->workspace_bytes);
+    if ((x->kernel->prepare && x->kernel->prepare(args)) || x->kernel->attention(args))
+        return;
+    memcpy(out, args->out, (size_t)count * sizeof *out);
+    if (args->lse)
+        memcpy(lse, args->lse, (size_t)rows * sizeof *lse);
+    if (kvg_row_init(&other))
+        return;
+    f->tail =
+        kvg_compare_attention(f->expectation, out, f->lse, &other, &error) == 0 && other.status == KVG_PASSED;
+    kvg_row_free(&other);
+}
+
+static void diagnose(struct kvg_execution *x, const struct kvg_attention_args *args, struct kvg_failure *f,
+                     uint16_t *out, float *lse)
+{
+    const struct kvg_prepared *p = &x->prepared;
+    const int64_t count = p->total_q * p->problem.q_heads * p->problem.head_dim;
+    struct kvg_diagnosis diagnosis;
+    const int callable = f->run != KVG_RUN_FAR && f->run != KVG_RUN_REPEAT;
+    const int on_cpu = callable && x->kernel->device == KVG_DEVICE_CPU;
+    if (callable)
+        call_again(x, args, f);
+    const int zeros =
+        on_cpu && !f->unstable && !f->workspace && has_nonfinite(out, count) && fill_unowned(p, 1) == 0;
+    if (zeros)
+        call_on_zeros(x, args, f, out, lse);
+    kvg_diagnose_attention(f, &diagnosis);
+    if (zeros && fill_unowned(p, 0))
+        x->session->tainted = 1; /* the cache is not what it was */
+    kvg_suspect(x, diagnosis.suspected, "%s", diagnosis.why);
+}
+
+/* ---------------------------------------------------------------- dumps */
+
+/* The name of the dump of this row, in the evidence; 0 where none is wanted. */
+static int name_dump(const struct kvg_execution *x, struct kvg_evidence *evidence)
+{
+    struct kvg_error error;
+    if (!x->options->dump)
+        return 0;
+    if (kvg_dump_name(x->options->dump, x->row->case_id, evidence->dump, sizeof evidence->dump, &error) == 0)
+        return 1;
+    snprintf(evidence->dump, sizeof evidence->dump, "none: %.200s", error.text);
+    return 0;
+}
+
+static void dump_attention(const struct kvg_execution *x, const struct kvg_failure *f,
+                           struct kvg_evidence *evidence)
+{
+    struct kvg_error error;
+    if (name_dump(x, evidence) && kvg_dump_attention(evidence->dump, f, x->row->reason, &error))
+        snprintf(evidence->dump, sizeof evidence->dump, "none: %.200s", error.text);
+}
+
+static void dump_store(const struct kvg_execution *x, const void *k_cache, const void *v_cache,
+                       enum kvg_run_kind run, struct kvg_evidence *evidence)
+{
+    struct kvg_error error;
+    if (name_dump(x, evidence) && kvg_dump_store(evidence->dump, &x->prepared, x->kernel->name, k_cache,
+                                                 v_cache, run, x->row->reason, &error))
+        snprintf(evidence->dump, sizeof evidence->dump, "none: %.200s", error.text);
+}
+
+void kvg_explain_attention(struct kvg_execution *x, const struct kvg_attention_args *args,
+                           const struct kvg_expectation *e, enum kvg_run_kind run)
+{
+    const struct kvg_prepared *p = kvg_verified(x);
+    const int64_t rows = p->total_q * p->problem.q_heads, out_bytes = compared_bytes(x);
+    const uint16_t *out = x->compared_out;
+    const float *lse = x->compared_lse;
+    if (x->whole_failed)
+        return; /* the rows that the references know are right */
+    uint16_t *out_copy = malloc((size_t)out_bytes + 1);
+    float *lse_copy = malloc((size_t)rows * sizeof *lse_copy + 1);
+    struct kvg_evidence *evidence = malloc(sizeof *evidence);
+    if (out_copy && lse_copy && evidence) {
+        memcpy(out_copy, out, (size_t)out_bytes); /* calls to come overwrite them */
+        if (lse)
+            memcpy(lse_copy, lse, (size_t)rows * sizeof *lse_copy);
+        struct kvg_failure f = {.expectation = e,
+                                .kernel = x->kernel,
+                                .out = out_copy,
+                                .lse = lse ? lse_copy : NULL,
+                                .run = run,
+                                .past = &x->session->past,
+                                .old_output = was_right_before(x, kvg_hash_bytes(out, out_bytes))};
+        remember_scales(x);
+        kvg_evidence_attention(&f, evidence);
+        dump_attention(x, &f, evidence);
+        put_evidence(x, evidence);
+        diagnose(x, args, &f, out_copy, lse_copy);
+    }
+    free(out_copy);
+    free(lse_copy);
+    free(evidence);
+}
+
+/* ---------------------------------------------------------------- store */
+
+void kvg_explain_store(struct kvg_execution *x, const void *k_cache, const void *v_cache,
+                       enum kvg_run_kind run)
+{
+    struct kvg_evidence *evidence = malloc(sizeof *evidence);
+    struct kvg_diagnosis diagnosis;
+    if (evidence) {
+        kvg_evidence_store(&x->prepared, k_cache, v_cache, run, evidence);
+        dump_store(x, k_cache, v_cache, run, evidence);
+        put_evidence(x, evidence);
+    }
+    free(evidence);
+    kvg_diagnose_store(&x->prepared, k_cache, v_cache, run, &diagnosis);
+    kvg_suspect(x, diagnosis.suspected, "%s", diagnosis.why);
+}
+
+void kvg_explain_quantize_q(struct kvg_execution *x, const uint8_t *q8)
+{
+    struct kvg_diagnosis diagnosis;
+    kvg_diagnose_quantize_q(&x->prepared, q8, &diagnosis);
+    kvg_suspect(x, diagnosis.suspected, "%s", diagnosis.why);
+}

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * execute_quantize.c: the quantising of Q for a kernel of the fp8 path: right bit by bit or not at all.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/registry.h"
+#include "execute.h"
+
+/* What stands behind the last underscore of a kernel's name: its instruction set. */
+static const char *suffix(const char *name)
+{
+    const char *last = strrchr(name, '_');
+    return last ? last : "";
+}
+
+/* The kernel that quantises Q for this one: itself, else one of the same device, of the same instruction set
+ * if there is, else of the highest rank. */
+static const struct kvg_kernel *find_quantizer(const struct kvg_execution *x)
+{
+    const struct kvg_kernel *best = NULL, *candidate;
+    struct kvg_problem problem = x->prepared.problem;
+    char why[256];
+    problem.phase = KVG_PHASE_STORE;
+    problem.path = KVG_PATH_NONE;
+    problem.q_dtype = KVG_BF16;
+    if (x->kernel->quantize_q)
+        return x->kernel;
+    for (int64_t i = 0; (candidate = kvg_registry_get(i)); i++) {
+        if (!candidate->quantize_q || candidate->device != x->kernel->device ||
+            !candidate->supports(&problem, why, sizeof why))
+            continue;
+        if (strcmp(suffix(candidate->name), suffix(x->kernel->name)) == 0)
+            return candidate;
+        if (!best || kvg_kernel_rank(candidate, &problem) > kvg_kernel_rank(best, &problem))
+            best = candidate;
+    }
+    return best;
+}
+
+struct quantize {
+    const struct kvg_kernel *kernel;
+    struct kvg_quantize_q_args args;
+};
+
+static int timed_quantize(void *context)
+{
+    struct quantize *q = context;
+    return q->kernel->quantize_q(&q->args);
+}
+
+/* A second Q and what becomes of it: on the host, and where the kernel sees it. */
+struct ties {
+    int64_t n, scales;
+    uint16_t *source;
+    float *scale;
+    uint8_t *wanted;
+    void *seen_source, *seen_scale, *seen_q8;
+};
+
+/* Values of both signs, all mantissas and 16 binades around 1, under scales with ties: the reciprocal rule
+ * and the division differ there and hardly anywhere else. */
+static void fill_ties(const struct kvg_prepared *p, struct ties *t)
+{
+    for (int64_t h = 0; h < t->scales; h++)
+        t->scale[h] = kvg_scale_with_ties(KVG_REF_E4M3, h);
+    for (int64_t i = 0; i < t->n; i++) {
+        int64_t turn = i * 1367 % 4096; /* an odd factor visits all 4096 */
+        t->source[i] = (uint16_t)((turn >> 11) << 15 | ((turn >> 7 & 15) + 119) << 7 | (turn & 127));
+    }
+    kvg_ref_quantize_q(KVG_REF_E4M3, KVG_REF_RECIPROCAL, KVG_REF_BF16, t->source, p->total_q,
+                       p->problem.q_heads, p->problem.kv_heads, p->problem.head_dim, t->scale,
+                       p->scale_stride, t->wanted);
+}
+
+static int bring_ties(struct kvg_execution *x, struct ties *t)
+{
+    const int64_t source = t->n * (int64_t)sizeof *t->source, scale = t->scales * (int64_t)sizeof *t->scale;
+    t->seen_source = kvg_place(x, "q of ties", source);
+    t->seen_scale = t->seen_source ? kvg_place(x, "q_scale of ties", scale) : NULL;
+    t->seen_q8 = t->seen_scale ? kvg_place(x, "q8 of ties", t->n) : NULL;
+    return !t->seen_q8 || kvg_send(x, t->seen_source, t->source, source) ||
+                   kvg_send(x, t->seen_scale, t->scale, scale) || kvg_poison(x, t->seen_q8, t->n)
+               ? -1
+               : 0;
+}
+
+static int call_with_ties(struct kvg_execution *x, const struct quantize *q, const struct ties *t)
+{
+    struct quantize ties = *q;
+    ties.args.q = t->seen_source;
+    ties.args.q8 = t->seen_q8;
+    ties.args.scales.q = t->seen_scale;
+    if (kvg_called(x, "quantize_q", timed_quantize(&ties)))
+        return -1;
+    const uint8_t *got = kvg_fetch(x, KVG_FETCHED_OUT, t->seen_q8, t->n);
+    if (!got)
+        return -1;
+    for (int64_t i = 0; i < t->n; i++)
+        if (got[i] != t->wanted[i]) {
+            kvg_suspect(x, KVG_FAULT_ENCODING,
+                        "Q is not multiplied by the reciprocal of its scale: ties differ");
+            return kvg_verdict(
+                x, KVG_INCORRECT,
+                "quantize_q of %s: quantize_q: element %lld of a Q whose quotients tie: got code 0x%02x, "
+                "expected 0x%02x (the product with the reciprocal, not the quotient)",
+                q->kernel->name, (long long)i, got[i], t->wanted[i]);
+        }
+    return 0;
+}
+
+static int quantize_ties(struct kvg_execution *x, const struct quantize *q)
+{
+    const struct kvg_prepared *p = &x->prepared;
+    struct ties t = {.n = p->total_q * p->problem.q_heads * p->problem.head_dim,
+                     .scales = p->scale_stride ? p->problem.kv_heads : 1};
+    int failed = -1;
+    t.source = malloc((size_t)t.n * sizeof *t.source);
+    t.scale = malloc((size_t)t.scales * sizeof *t.scale);
+    t.wanted = malloc((size_t)t.n);
+    if (!t.source || !t.scale || !t.wanted) {
+        kvg_verdict(x, KVG_OUT_OF_MEMORY, "no memory for a second Q");
+    } else {
+        fill_ties(p, &t);
+        failed = bring_ties(x, &t) || call_with_ties(x, q, &t) ? -1 : 0;
+    }
+    free(t.source);
+    free(t.scale);
+    free(t.wanted);
+    return failed;
+}
+
+void kvg_quantize_q(struct kvg_execution *x)
+{
+    const struct kvg_prepared *p = &x->prepared;
+    struct quantize q = {.kernel = find_quantizer(x)};
+    struct kvg_problem problem = p->problem;
+    struct kvg_error error;
+    struct kvg_row other;
+    int64_t dim = p->problem.head_dim, heads = p->problem.q_heads, bytes = p->total_q * heads * dim;
+    if (!q.kernel)
+        return; /* time_quantize_q stays missing */
+    problem.q_dtype = KVG_BF16;
+    uint8_t *q8 = kvg_place(x, "q8 of the kernel", bytes);
+    if (!q8)
+        return;
+    q.args = (struct kvg_quantize_q_args){
+        .problem = &problem,
+        .q = x->seen.q,
+        .q_stride_token = heads * dim,
+        .q_stride_head = dim,
+        .q8 = q8,
+        .q8_stride_token = heads * dim,
+        .q8_stride_head = dim,
+        .scales = {x->seen.q_scale, x->seen.k_scale, x->seen.v_scale, p->scale_stride},
+        .stream = x->device ? x->device->ops->stream(x->device) : NULL};
+    if (kvg_poison(x, q8, bytes) || kvg_called(x, "quantize_q", timed_quantize(&q)) || kvg_check_memory(x))
+        return;
+    const uint8_t *got = kvg_fetch(x, KVG_FETCHED_OUT, q8, bytes);
+    if (!got || kvg_row_init(&other))
+        return;
+    if (kvg_compare_quantize_q(p, got, &other, &error))
+        kvg_verdict_of_error(x, &error);
+    else if (other.status != KVG_PASSED) {
+        kvg_verdict(x, (enum kvg_status)other.status, "quantize_q of %s: %s", q.kernel->name, other.reason);
+        kvg_explain_quantize_q(x, got);
+    } else if (!quantize_ties(x, &q) && x->timed)
+        x->row->time_quantize_q = kvg_time_apart(x, timed_quantize, &q);
+    kvg_row_free(&other);
+}

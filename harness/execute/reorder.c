@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * execute_permute.c: a right kernel is given the same work in another order: its pages elsewhere, its heads
+ * under other numbers, its sequences from back to front (permute.h), and, on a CPU, shared out over another
+ * number of threads. The output must be right again; and where the kernel declares that this is no reason for
+ * other bits (kvg_arithmetic.same_bits_under) it must be the verified one, bit by bit.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "execute.h"
+#include "harness/prepare/permute.h"
+
+/* What a rearrangement is called, and what is suspected where it shows. */
+struct kind {
+    enum kvg_rearrangement which;
+    enum kvg_fault_class suspected;
+    const char *when;
+};
+enum { KINDS = 4 };
+/* Of K and V together. Smaller cases show the same, and every rearrangement is a copy of them. */
+#define MOST_BYTES (INT64_C(1) << 28)
+static const struct kind kinds[KINDS] = {
+    {KVG_MOVE_PAGES, KVG_FAULT_LAYOUT, "permuted: with its pages at other places"},
+    {KVG_MOVE_HEADS, KVG_FAULT_HEAD_MAPPING, "permuted: with its heads under other numbers"},
+    {KVG_MOVE_SEQUENCES, KVG_FAULT_SPLIT, "permuted: with its sequences in another order"},
+    {KVG_MOVE_WORK, KVG_FAULT_SPLIT, "permuted: shared out over another number of threads"},
+};
+
+struct permutation {
+    struct kvg_execution *x;
+    const struct kvg_attention_args *args; /* of the verified run */
+    const struct kvg_expectation *e;
+    struct kvg_arithmetic arithmetic;
+    int64_t out_row, lse_row; /* bytes of a (row, head) */
+    int64_t rows;             /* (row, head) pairs */
+    uint16_t *out, *out_now;  /* the verified output; what the other order gave, in the old order */
+    float *lse, *lse_now;
+    struct kvg_attention_args moved; /* args with buffers of its own; data NULL until they were placed */
+};
+
+static int make(struct permutation *m)
+{
+    const struct kvg_prepared *p = &m->x->prepared;
+    m->rows = p->total_q * p->problem.q_heads;
+    m->out_row = p->problem.head_dim * (int64_t)sizeof(uint16_t);
+    m->lse_row = (int64_t)sizeof(float);
+    m->out = malloc((size_t)(m->rows * m->out_row) + 1);
+    m->out_now = malloc((size_t)(m->rows * m->out_row) + 1);
+    m->lse = malloc((size_t)(m->rows * m->lse_row) + 1);
+    m->lse_now = malloc((size_t)(m->rows * m->lse_row) + 1);
+    if (!m->out || !m->out_now || !m->lse || !m->lse_now)
+        return kvg_verdict(m->x, KVG_OUT_OF_MEMORY, "no memory for a permuted output");
+    return 0;
+}
+
+static void release(struct permutation *m)
+{
+    free(m->out);
+    free(m->out_now);
+    free(m->lse);
+    free(m->lse_now);
+}
+
+/* Outputs of the call before, where the host can read them. */
+static int bring(struct permutation *m, const void **out, const void **lse)
+{
+    struct kvg_execution *x = m->x;
+    *out = kvg_fetch(x, KVG_FETCHED_OUT, m->args->out, m->rows * m->out_row);
+    *lse = *out ? kvg_fetch(x, KVG_FETCHED_LSE, m->args->lse, m->rows * m->lse_row) : NULL;
+    return *lse ? 0 : -1;
+}
+
+static int keep_verified(struct permutation *m)
+{
+    const void *out, *lse;
+    if (kvg_call_attention(m->x, m->args) || bring(m, &out, &lse))
+        return -1;
+    memcpy(m->out, out, (size_t)(m->rows * m->out_row));
+    memcpy(m->lse, lse, (size_t)(m->rows * m->lse_row));
+    return 0;
+}
+
+/* ---------------------------------------------------------------- the call's own buffers */
+
+struct piece {
+    const void **seen; /* pointer of the arguments */
+    const void *from;  /* on the host; NULL: the call takes none */
+    const char *name;
+    int64_t bytes;
+};
+enum { PIECES = 9 };
+
+static void list_pieces(struct permutation *m, const struct kvg_permuted *h, struct piece list[PIECES])
+{
+    const struct kvg_prepared *p = &m->x->prepared;
+    const int64_t batch = p->problem.batch, scales = (p->scale_stride ? p->problem.kv_heads : 1) * 4;
+    const int64_t cache = p->cache_elements * kvg_dtype_bytes(p->problem.kv_dtype);
+    struct kvg_attention_args *a = &m->moved;
+    const struct kvg_scales *given = &m->args->scales;
+    const struct piece pieces[PIECES] = {
+        {&a->q, h->q, "q, permuted", m->rows * p->problem.head_dim * (p->q8 ? 1 : 2)},
+        {(const void **)&a->k_cache.data, h->k_cache, "k cache, permuted", cache},
+        {(const void **)&a->v_cache.data, h->v_cache, "v cache, permuted", cache},
+        {(const void **)&a->block_table, h->block_table, "block_table, permuted",
+         batch * p->block_table_stride * 4},
+        {(const void **)&a->seq_lens, h->seq_lens, "seq_lens, permuted", batch * 4},
+        {(const void **)&a->cu_q_lens, h->cu_q_lens, "cu_q_lens, permuted", (batch + 1) * 4},
+        {(const void **)&a->scales.q, given->q ? h->q_scale : NULL, "q_scale, permuted", scales},
+        {(const void **)&a->scales.k, given->k ? h->k_scale : NULL, "k_scale, permuted", scales},
+        {(const void **)&a->scales.v, given->v ? h->v_scale : NULL, "v_scale, permuted", scales},
+    };
+    memcpy(list, pieces, sizeof pieces);
+}
+
+/* The rearranged inputs to where the kernel sees them; the same buffers for every rearrangement. */
+static int send_moved(struct permutation *m, const struct kvg_permuted *host)
+{
+    struct piece list[PIECES];
+    const int placed = m->moved.k_cache.data != NULL;
+    if (!placed) {
+        m->moved = *m->args;
+        m->moved.k_cache.data = NULL;
+    }
+    list_pieces(m, host, list);
+    for (int i = 0; i < PIECES; i++) {
+        if (!list[i].from)
+            continue;
+        void *to = placed ? (void *)(uintptr_t)*list[i].seen : kvg_place(m->x, list[i].name, list[i].bytes);
+        if (!to || kvg_send(m->x, to, list[i].from, list[i].bytes))
+            return -1;
+        *list[i].seen = to;
+    }
+    return 0;
+}
+
+/* ---------------------------------------------------------------- verdict */
+
+static int same_bits(const struct permutation *m)
+{
+    return memcmp(m->out, m->out_now, (size_t)(m->rows * m->out_row)) == 0 &&
+           memcmp(m->lse, m->lse_now, (size_t)(m->rows * m->lse_row)) == 0;
+}
+
+/* Number of the first (row, head) pair whose bits differ, out before lse. */
+static int64_t first_difference(const struct permutation *m, const char **what)
+{
+    const int64_t dim = m->x->prepared.problem.head_dim;
+    for (int64_t i = 0; i < m->rows; i++) {
+        *what = "out";
+        if (memcmp(m->out + i * dim, m->out_now + i * dim, (size_t)m->out_row))
+            return i;
+        *what = "lse";
+        if (memcmp(&m->lse[i], &m->lse_now[i], (size_t)m->lse_row))
+            return i;
+    }
+    return -1;
+}
+
+static int judge_by_bounds(struct permutation *m, const struct kind *k)
+{
+    struct kvg_row other;
+    struct kvg_error error;
+    if (kvg_row_init(&other))
+        return kvg_verdict(m->x, KVG_OUT_OF_MEMORY, "no memory for a row");
+    int failed = kvg_compare_attention(m->e, m->out_now, m->lse_now, &other, &error)
+                     ? kvg_verdict_of_error(m->x, &error)
+                     : 0;
+    if (!failed && other.status == KVG_INCORRECT) {
+        kvg_suspect(m->x, k->suspected, "right until the same work was given in another order");
+        failed = kvg_verdict(m->x, KVG_INCORRECT, "%s: %s", k->when, other.reason);
+    }
+    kvg_row_free(&other);
+    return failed;
+}
+
+static int judge(struct permutation *m, const struct kind *k)
+{
+    const int declared = m->arithmetic.deterministic && (m->arithmetic.same_bits_under & (int)k->which);
+    const char *what = "out";
+    if (same_bits(m))
+        return 0;
+    if (!declared)
+        return judge_by_bounds(m, k);
+    const int64_t at = first_difference(m, &what), heads = m->x->prepared.problem.q_heads;
+    kvg_suspect(m->x, k->suspected, "the same work in another order gives other bits");
+    return kvg_verdict(
+        m->x, KVG_INCORRECT,
+        "%s: other bits in %s, first in query row %lld head %lld, although the kernel declares that "
+        "its bits do not depend on that",
+        k->when, what, (long long)(at / heads), (long long)(at % heads));
+}
+
+/* ---------------------------------------------------------------- the runs */
+
+static int run_moved(struct permutation *m, const struct kind *k)
+{
+    const void *out, *lse;
+    struct kvg_permuted host;
+    const int status = kvg_permute(&m->x->prepared, k->which, &host);
+    if (status)
+        return status > 0 ? 0 : kvg_verdict(m->x, KVG_OUT_OF_MEMORY, "no memory for permuted inputs");
+    int failed = send_moved(m, &host) || kvg_call_attention(m->x, &m->moved) || bring(m, &out, &lse) ? -1 : 0;
+    if (!failed) {
+        kvg_permuted_restore(&m->x->prepared, &host, out, m->out_row, m->out_now);
+        kvg_permuted_restore(&m->x->prepared, &host, lse, m->lse_row, m->lse_now);
+        failed = judge(m, k);
+    }
+    kvg_permuted_free(&host);
+    return failed;
+}
+
+/* Only where the kernel would do the same arithmetic with them: else it is another case. */
+static int run_shared(struct permutation *m, const struct kind *k)
+{
+    struct kvg_execution *x = m->x;
+    struct kvg_problem problem = *m->args->problem;
+    struct kvg_attention_args args = *m->args;
+    struct kvg_arithmetic other;
+    const void *out, *lse;
+    void *workspace = x->workspace;
+    const int64_t bytes = x->workspace_bytes;
+    if (x->device)
+        return 0;
+    problem.threads = problem.threads > 1 ? 1 : 2;
+    memset(&other, 0, sizeof other);
+    x->kernel->arithmetic(&problem, problem.max_seq_len, &other);
+    if (memcmp(&other, &m->arithmetic, sizeof other))
+        return 0;
+    const int64_t need = x->kernel->workspace_bytes ? x->kernel->workspace_bytes(&problem) : 0;
+    if (need > bytes) {
+        x->workspace = kvg_place(x, "workspace for another number of threads", need);
+        x->workspace_bytes = need;
+    }
+    args.problem = &problem;
+    args.workspace = x->workspace;
+    args.workspace_bytes = x->workspace_bytes;
+    int failed = !x->workspace || kvg_call_attention(x, &args) || bring(m, &out, &lse) ? -1 : 0;
+    x->workspace = workspace;
+    x->workspace_bytes = bytes;
+    if (failed)
+        return -1;
+    memcpy(m->out_now, out, (size_t)(m->rows * m->out_row));
+    memcpy(m->lse_now, lse, (size_t)(m->rows * m->lse_row));
+    return judge(m, k);
+}
+
+/* Which kinds this case can show and has not shown often enough. */
+static int wanted(struct kvg_execution *x, int want[KINDS])
+{
+    const struct kvg_prepared *p = &x->prepared;
+    const struct kvg_follower *f = kvg_follower_of(x);
+    const int64_t cache = 2 * p->cache_elements * kvg_dtype_bytes(p->problem.kv_dtype);
+    const int has[KINDS] = {p->num_blocks > 1, p->problem.q_heads > 1, p->problem.batch > 1, !x->device};
+    int any = 0;
+    int64_t available = INT64_MAX, total;
+    if (x->device && x->device->ops->memory(x->device, &available, &total))
+        return 0;
+    /* The K and V of a frame are on the device alone. Where there is no room for another cache there is no
+     * verdict. */
+    if (p->frame || cache > MOST_BYTES || available < 2 * cache)
+        return 0;
+    for (int i = 0; i < KINDS; i++)
+        any += want[i] = has[i] && (!f || f->moved[i] < KVG_FOLLOWED_ENOUGH);
+    return any;
+}
+
+int kvg_attend_permuted(struct kvg_execution *x, const struct kvg_attention_args *args,
+                        const struct kvg_expectation *e)
+{
+    struct permutation m = {.x = x, .args = args, .e = e};
+    int want[KINDS];
+    if (!wanted(x, want))
+        return 0;
+    memset(&m.arithmetic, 0, sizeof m.arithmetic);
+    x->kernel->arithmetic(args->problem, args->problem->max_seq_len, &m.arithmetic);
+    struct kvg_follower *f = kvg_follower_of(x);
+    int failed = make(&m) || keep_verified(&m) ? -1 : 0;
+    for (int i = 0; i < KINDS && !failed; i++) {
+        if (!want[i])
+            continue;
+        failed = kinds[i].which == KVG_MOVE_WORK ? run_shared(&m, &kinds[i]) : run_moved(&m, &kinds[i]);
+        if (f)
+            f->moved[i]++;
+    }
+    release(&m);
+    return failed;
+}

@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * execute_store.c: a case of store: right bit by bit or not at all.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "execute.h"
+#include "harness/machine/nvtx.h"
+
+struct store {
+    struct kvg_execution *x;
+    struct kvg_store_args args;
+    void *k_cache, *v_cache;
+    int64_t cache_bytes; /* of each */
+    uint64_t k_hash, v_hash;
+};
+
+static int allocate(struct store *s)
+{
+    struct kvg_execution *x = s->x;
+    s->cache_bytes = x->prepared.cache_elements * kvg_dtype_bytes(x->prepared.problem.kv_dtype);
+    s->k_cache = kvg_place(x, "k_cache of the kernel", s->cache_bytes);
+    s->v_cache = s->k_cache ? kvg_place(x, "v_cache of the kernel", s->cache_bytes) : NULL;
+    return s->v_cache ? 0 : -1;
+}
+
+static void fill_args(struct store *s)
+{
+    struct kvg_execution *x = s->x;
+    const struct kvg_prepared *p = &x->prepared;
+    int64_t dim = p->problem.head_dim, heads = p->problem.kv_heads;
+    int quantised = p->problem.kv_dtype != KVG_BF16;
+    s->args = (struct kvg_store_args){
+        .problem = &p->problem,
+        .k = x->seen.k,
+        .v = x->seen.v,
+        .k_stride_token = heads * dim,
+        .k_stride_head = dim,
+        .v_stride_token = heads * dim,
+        .v_stride_head = dim,
+        .slot_mapping = x->seen.slot_mapping,
+        .tokens = p->store_tokens,
+        .k_cache = {s->k_cache, p->k_pages.stride_block, p->k_pages.stride_slot, p->k_pages.stride_head},
+        .v_cache = {s->v_cache, p->v_pages.stride_block, p->v_pages.stride_slot, p->v_pages.stride_head},
+        .num_blocks = p->num_blocks,
+        .scales = {NULL, quantised ? x->seen.k_scale : NULL, quantised ? x->seen.v_scale : NULL,
+                   p->scale_stride},
+        .workspace = x->workspace,
+        .workspace_bytes = x->workspace_bytes,
+        .stream = x->device ? x->device->ops->stream(x->device) : NULL,
+    };
+}
+
+static int poison_cache(struct kvg_execution *x, void *cache, int64_t bytes)
+{
+    return kvg_fill_bytes(x, cache, kvg_poison_byte(x->prepared.problem.kv_dtype), bytes);
+}
+
+static int poison_caches(struct store *s)
+{
+    return poison_cache(s->x, s->k_cache, s->cache_bytes) || poison_cache(s->x, s->v_cache, s->cache_bytes)
+               ? -1
+               : 0;
+}
+
+/* One call; nobody has looked at the memory yet. */
+static int call_store(struct store *s)
+{
+    struct kvg_execution *x = s->x;
+    return poison_caches(s) || kvg_poison(x, x->workspace, x->workspace_bytes) ||
+                   kvg_called(x, "store", x->kernel->store(&s->args))
+               ? -1
+               : 0;
+}
+
+static int run_once(struct store *s)
+{
+    return call_store(s) || kvg_check_memory(s->x) ? -1 : 0;
+}
+
+/* Elements of the pages that the host compared with its own when the case was made. */
+static int64_t verified_elements(const struct kvg_prepared *part)
+{
+    int64_t pages = 0;
+    for (int64_t i = 0; i < part->problem.batch; i++)
+        pages += (part->seq_lens[i] + part->problem.block_size - 1) / part->problem.block_size;
+    return 2 * pages * part->k_pages.stride_block;
+}
+
+/* Caches of a made case against those that the device's own plain store made. */
+static int compare_there(struct store *s, struct kvg_row *row)
+{
+    struct kvg_execution *x = s->x;
+    struct kvg_device *d = x->device;
+    struct kvg_error error;
+    const void *const want[2] = {x->seen.k_cache, x->seen.v_cache}, *const got[2] = {s->k_cache, s->v_cache};
+    int64_t first[2];
+    for (int t = 0; t < 2; t++)
+        if (d->ops->differs(d, want[t], got[t], s->cache_bytes, &first[t]))
+            return kvg_verdict_of_device(x, "comparing caches", NULL);
+    uint8_t codes[2][2][4] = {{{0}}};
+    const int64_t e = kvg_dtype_bytes(x->prepared.problem.kv_dtype);
+    for (int t = 0; t < 2; t++)
+        if (first[t] >= 0 && (d->ops->download(d, codes[t][0], (const char *)want[t] + first[t] / e * e, e) ||
+                              d->ops->download(d, codes[t][1], (const char *)got[t] + first[t] / e * e, e)))
+            return kvg_verdict_of_device(x, "bringing a code back", NULL);
+    if (kvg_tell_store(&x->prepared, first, codes, row, &error))
+        return kvg_verdict_of_error(x, &error);
+    row->n_checked = verified_elements(&x->part);
+    row->n_device_checked = 2 * x->prepared.cache_elements;
+    return row->status == KVG_PASSED ? 0 : -1;
+}
+
+static int compare(struct store *s, struct kvg_row *row, enum kvg_run_kind run)
+{
+    struct kvg_execution *x = s->x;
+    struct kvg_error error;
+    if (x->prepared.frame)
+        return compare_there(s, row);
+    const void *k = kvg_fetch(x, KVG_FETCHED_K, s->k_cache, s->cache_bytes),
+               *v = k ? kvg_fetch(x, KVG_FETCHED_V, s->v_cache, s->cache_bytes) : NULL;
+    if (!v)
+        return -1;
+    if (kvg_compare_store(&x->prepared, k, v, row, &error))
+        return kvg_verdict_of_error(x, &error);
+    if (row->status == KVG_PASSED)
+        return 0;
+    kvg_explain_store(x, k, v, run);
+    return -1;
+}
+
+static int call(void *context)
+{
+    struct store *s = context;
+    return s->x->kernel->store(&s->args);
+}
+
+static int timed_call(void *context)
+{
+    struct store *s = context;
+    return s->x->recording ? kvg_replay(s->x) : s->x->kernel->store(&s->args);
+}
+
+/* The caches are not poisoned between timed calls: that would write all of their lines. */
+static void before_cold(void *context)
+{
+    struct store *s = context;
+    const struct kvg_prepared *p = &s->x->prepared;
+    if (s->x->device) {
+        kvg_device_flush(s->x);
+        return;
+    }
+    int64_t source = p->store_tokens * p->problem.kv_heads * p->problem.head_dim * (int64_t)sizeof(uint16_t);
+    kvg_evict_range(p->k, source);
+    kvg_evict_range(p->v, source);
+    kvg_evict_range(s->k_cache, s->cache_bytes);
+    kvg_evict_range(s->v_cache, s->cache_bytes);
+    kvg_evict_range(p->slot_mapping, p->store_tokens * (int64_t)sizeof(int64_t));
+    kvg_meter_sweep(s->x->session->meter);
+    kvg_wake_team(p->problem.threads);
+}
+
+static int time_calls(struct store *s)
+{
+    struct kvg_execution *x = s->x;
+    int cold = x->c->cache_state == KVG_STATE_COLD;
+    struct kvg_measurement m = {
+        .call = timed_call, .evict = cold ? before_cold : NULL, .batch = !cold, .hold = !cold, .context = s};
+    kvg_stopwatch_turn(&x->watch, KVG_TIMING);
+    if (poison_caches(s))
+        return -1;
+    int failed = kvg_record(x, call, s) || kvg_time(x, &m);
+    kvg_forget(x);
+    if (failed)
+        return -1;
+    return compare(s, x->row, KVG_RUN_TIMED) ? -1 : kvg_check_memory(x);
+}
+
+static int run_renewed(struct store *s)
+{
+    struct kvg_execution *x = s->x;
+    struct kvg_row other;
+    if (kvg_renew_inputs(x, x->c->seed + 1000003) || run_once(s))
+        return -1;
+    if (kvg_row_init(&other))
+        return kvg_verdict(x, KVG_OUT_OF_MEMORY, "no memory for a row");
+    int failed = compare(s, &other, KVG_RUN_RENEWED);
+    if (failed && other.status != KVG_PASSED)
+        kvg_verdict(x, KVG_INCORRECT, "after its inputs changed in place: %s", other.reason);
+    kvg_row_free(&other);
+    return failed;
+}
+
+static int hash_caches(struct store *s, uint64_t *k, uint64_t *v)
+{
+    return kvg_digest(s->x, s->k_cache, s->cache_bytes, k) || kvg_digest(s->x, s->v_cache, s->cache_bytes, v)
+               ? -1
+               : 0;
+}
+
+/* Once more: the caches of a run whose hashes are k and v must come out again. */
+static int run_again(struct store *s, uint64_t k, uint64_t v)
+{
+    uint64_t k_now, v_now;
+    if (call_store(s) || hash_caches(s, &k_now, &v_now))
+        return -1;
+    if (k_now == k && v_now == v)
+        return 0;
+    if (kvg_check_memory(s->x)) /* who writes where he must not changes what is stored, too */
+        return -1;
+    if (!s->x->prepared.frame) {
+        const void *k_here = kvg_fetch(s->x, KVG_FETCHED_K, s->k_cache, s->cache_bytes),
+                   *v_here = k_here ? kvg_fetch(s->x, KVG_FETCHED_V, s->v_cache, s->cache_bytes) : NULL;
+        if (v_here)
+            kvg_explain_store(s->x, k_here, v_here, KVG_RUN_REPEAT);
+    }
+    return kvg_verdict(s->x, KVG_INCORRECT, "two runs on the same inputs store different bits");
+}
+
+static int run_twice(struct store *s)
+{
+    uint64_t k, v;
+    return hash_caches(s, &k, &v) || run_again(s, k, v) || kvg_check_memory(s->x) ? -1 : 0;
+}
+
+/* A race shows rarely. What no one repairs stays broken, so the memory is looked at once at the end. */
+static int run_often(struct store *s)
+{
+    enum { REPEATS = 50 };
+    const int64_t asked = s->x->options->repeats, most = asked ? asked : REPEATS;
+    uint64_t k, v;
+    if (hash_caches(s, &k, &v))
+        return -1;
+    for (int64_t i = 0; i < most; i++) {
+        if (run_again(s, k, v))
+            return -1;
+        s->x->row->n_repeats = i + 1;
+    }
+    return kvg_check_memory(s->x);
+}
+
+/* The slot mapping of pages that lie that much further on, where the kernel sees it; NULL with the verdict.
+ */
+static int64_t *far_slots(struct kvg_execution *x, int64_t first_block)
+{
+    const struct kvg_prepared *p = &x->prepared;
+    const int64_t bytes = p->store_tokens * (int64_t)sizeof(int64_t);
+    int64_t *slots = malloc((size_t)bytes + 1), *seen = NULL;
+    if (!slots) {
+        kvg_verdict(x, KVG_OUT_OF_MEMORY, "no memory for a slot mapping");
+        return NULL;
+    }
+    for (int64_t i = 0; i < p->store_tokens; i++)
+        slots[i] = p->slot_mapping[i] < 0 ? p->slot_mapping[i]
+                                          : p->slot_mapping[i] + first_block * p->problem.block_size;
+    seen = kvg_place(x, "slot_mapping of far pages", bytes);
+    if (seen && kvg_send(x, seen, slots, bytes))
+        seen = NULL;
+    free(slots);
+    return seen;
+}
+
+static int run_in(struct store *s, const struct kvg_far_cache *far)
+{
+    struct kvg_execution *x = s->x;
+    const struct kvg_prepared *p = &x->prepared;
+    int64_t *slots = far_slots(x, far->first_block);
+    if (!slots)
+        return -1;
+    s->args.k_cache = far->pages[0];
+    s->args.v_cache = far->pages[1];
+    s->args.slot_mapping = slots;
+    s->args.num_blocks += far->first_block;
+    if (poison_cache(x, far->filled[0], far->bytes) || poison_cache(x, far->filled[1], far->bytes) ||
+        kvg_poison(x, x->workspace, x->workspace_bytes))
+        return -1;
+    kvg_announce(x, KVG_RUN_FAR);
+    int failed = kvg_called(x, "store", x->kernel->store(&s->args));
+    kvg_announce(x, KVG_RUN_FIRST);
+    if (failed || kvg_check_memory(x))
+        return -1;
+    const void *k = kvg_fetch(x, KVG_FETCHED_K, far->filled[0], far->bytes),
+               *v = k ? kvg_fetch(x, KVG_FETCHED_V, far->filled[1], far->bytes) : NULL;
+    if (!v)
+        return -1;
+    if (memcmp(k, p->k_cache, (size_t)far->bytes) == 0 && memcmp(v, p->v_cache, (size_t)far->bytes) == 0)
+        return 0;
+    kvg_explain_store(x, k, v, KVG_RUN_FAR);
+    return kvg_verdict(x, KVG_INCORRECT,
+                       "in pages far into the cache (beyond 2^32 elements): store: codes differ");
+}
+
+/* Slots so far into the cache that slot times stride takes more than 32 bits. */
+static int run_far(struct store *s)
+{
+    const struct kvg_store_args near = s->args;
+    struct kvg_far_cache far;
+    if (kvg_far_cache(s->x, &far))
+        return 0;
+    int failed = run_in(s, &far);
+    s->args = near;
+    kvg_far_cache_free(s->x, &far);
+    return failed;
+}
+
+/* Where both codes are NaN the kernel's becomes the expected one: which NaN stands for NaN is its choice. */
+static void forgive_nans(const struct kvg_prepared *p, const void *wanted, void *got)
+{
+    const enum kvg_ref_format format = kvg_ref_format_of(p->problem.kv_dtype);
+    for (int64_t i = 0; i < p->cache_elements; i++)
+        if (isnan(kvg_ref_load(format, got, i)) && isnan(kvg_ref_load(format, wanted, i)))
+            ((uint8_t *)got)[i] = ((const uint8_t *)wanted)[i];
+}
+
+/* Every bf16 value as a source, and scales that make ties of some. */
+static int run_special(struct store *s)
+{
+    struct kvg_execution *x = s->x;
+    const struct kvg_prepared *p = &x->prepared;
+    struct kvg_error error;
+    struct kvg_row other;
+    if (p->frame)
+        return 0;
+    kvg_prepared_special(&x->prepared);
+    if (x->device && kvg_seen_fill(x->device, x->memory, p, &x->seen, &error))
+        return kvg_verdict_of_device(x, "bringing special values", &error);
+    if (run_once(s))
+        return -1;
+    void *k = kvg_fetch(x, KVG_FETCHED_K, s->k_cache, s->cache_bytes),
+         *v = k ? kvg_fetch(x, KVG_FETCHED_V, s->v_cache, s->cache_bytes) : NULL;
+    if (!v)
+        return -1;
+    if (p->problem.kv_dtype != KVG_BF16) {
+        forgive_nans(p, p->k_cache, k);
+        forgive_nans(p, p->v_cache, v);
+    }
+    if (kvg_row_init(&other))
+        return kvg_verdict(x, KVG_OUT_OF_MEMORY, "no memory for a row");
+    int failed = kvg_compare_store(p, k, v, &other, &error) ? kvg_verdict_of_error(x, &error) : 0;
+    if (!failed && other.status != KVG_PASSED) {
+        kvg_explain_store(x, k, v, KVG_RUN_SPECIAL);
+        failed =
+            kvg_verdict(x, KVG_INCORRECT,
+                        "with special values (NaN, infinities, zeros of both signs, ties): %s", other.reason);
+    }
+    kvg_row_free(&other);
+    return failed;
+}
+
+void kvg_execute_store(struct kvg_execution *x)
+{
+    struct store s = {.x = x};
+    char name[KVG_CASE_STRING_MAX];
+    if (allocate(&s))
+        return;
+    fill_args(&s);
+    if (x->options->profile) {
+        kvg_case_format(x->c, name);
+        kvg_nvtx_push(name);
+        int failed = run_once(&s);
+        kvg_nvtx_pop();
+        if (!failed)
+            kvg_verdict(x, KVG_SKIPPED, "profiled: run once, neither verified nor timed");
+        return;
+    }
+    if (run_once(&s) || compare(&s, x->row, KVG_RUN_FIRST) || run_twice(&s))
+        return;
+    if (x->timed && time_calls(&s))
+        return;
+    kvg_stopwatch_turn(&x->watch, KVG_VERIFYING);
+    const int again = kvg_wants_again(x);
+    if (again && (run_often(&s) || run_far(&s) || run_special(&s)))
+        return;
+    if (again || kvg_wants_renewal(x)) /* which also ends the special values */
+        run_renewed(&s);
+}

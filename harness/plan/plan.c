@@ -1,0 +1,527 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * plan.c: sweeps to cases. The product of an axis list is walked axis by axis; each case is completed, its
+ * kernel resolved, and kept unless it is there already or the filter says no. At the end cases that share
+ * their tensors are put next to each other.
+ */
+#include "plan.h"
+
+#include <fnmatch.h>
+#include <inttypes.h>
+#include <regex.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/registry.h"
+#include "ask_kernel.h"
+#include "harness/case/expand.h"
+#include "harness/inputs/inputs.h"
+#include "harness/machine/machine.h"
+#include "harness/case/words.h"
+#include "harness/machine/paths.h"
+#include "order.h"
+#include "suite.h"
+
+#define MAX_CASES 100000 /* hours even at a tenth of a second each: more is a slip of the pen */
+
+struct builder {
+    struct kvg_plan *plan;
+    int64_t room;     /* of plan->cases */
+    uint64_t *hashes; /* [room] of the case strings */
+    int64_t *table;   /* [table_size] index into plan->cases or -1: open addressing by hash */
+    int64_t table_size;
+    int64_t rejected; /* by the filter */
+    regex_t regex;
+    int has_regex, negate;
+    struct kvg_values override[KVG_AXIS_COUNT];
+    int effective[KVG_AXIS_COUNT];                   /* an override's value stands in some case */
+    const struct kvg_values *values[KVG_AXIS_COUNT]; /* of the sweep being walked; NULL = the default */
+    struct kvg_asker *asker;
+    char where[1100];               /* "FILE:LINE: " of that sweep, or "" */
+    struct kvg_error contradiction; /* the first among cases that the filter rejects; text "" when none */
+    struct kvg_error *error;
+};
+
+static int out_of_memory(struct builder *b)
+{
+    return kvg_fail(b->error, KVG_EXIT_TROUBLE, "out of memory after %" PRId64 " cases", b->plan->count);
+}
+
+/* ------------------------------------------------------------------------------------------ filter */
+
+static int compile_filter(struct builder *b, const char *filter)
+{
+    b->negate = *filter == '-';
+    int code = regcomp(&b->regex, filter + b->negate, REG_EXTENDED | REG_NOSUB);
+    if (code == 0) {
+        b->has_regex = 1;
+        return 0;
+    }
+    char why[256];
+    regerror(code, &b->regex, why, sizeof why);
+    return kvg_fail(b->error, KVG_EXIT_USAGE, "--filter '%s' is not a POSIX extended regular expression: %s",
+                    filter, why);
+}
+
+static int passes_filter(const struct builder *b, const char *text)
+{
+    return !b->has_regex || (regexec(&b->regex, text, 0, NULL, 0) == 0) != b->negate;
+}
+
+/* ------------------------------------------------------------------------------------------ keeping cases */
+
+static int grow(struct builder *b)
+{
+    int64_t room = b->room ? b->room * 2 : 256;
+    struct kvg_case *cases = realloc(b->plan->cases, (size_t)room * sizeof *cases);
+    if (cases)
+        b->plan->cases = cases;
+    uint64_t *hashes = realloc(b->hashes, (size_t)room * sizeof *hashes);
+    if (hashes)
+        b->hashes = hashes;
+    int64_t *table = malloc((size_t)room * 2 * sizeof *table);
+    if (!cases || !hashes || !table) {
+        free(table);
+        return out_of_memory(b);
+    }
+    free(b->table);
+    b->room = room;
+    b->table = table;
+    b->table_size = room * 2;
+    for (int64_t i = 0; i < b->table_size; i++)
+        table[i] = -1;
+    for (int64_t i = 0; i < b->plan->count; i++) {
+        uint64_t at = b->hashes[i] & (uint64_t)(b->table_size - 1);
+        while (table[at] >= 0)
+            at = (at + 1) & (uint64_t)(b->table_size - 1);
+        table[at] = i;
+    }
+    return 0;
+}
+
+/* Slot of the table where the case is (*found) or would go. */
+static uint64_t find_slot(const struct builder *b, const char *text, uint64_t hash, int *found)
+{
+    uint64_t at = hash & (uint64_t)(b->table_size - 1);
+    *found = 0;
+    while (b->table[at] >= 0) {
+        char other[KVG_CASE_STRING_MAX];
+        if (b->hashes[b->table[at]] == hash) {
+            kvg_case_format(&b->plan->cases[b->table[at]], other);
+            if (strcmp(other, text) == 0) {
+                *found = 1;
+                return at;
+            }
+        }
+        at = (at + 1) & (uint64_t)(b->table_size - 1);
+    }
+    return at;
+}
+
+static int keep(struct builder *b, const struct kvg_case *asked)
+{
+    struct kvg_case c = *asked;
+    char text[KVG_CASE_STRING_MAX];
+    if (kvg_case_on_gpu(&c))
+        c.threads = kvg_cpus_allowed();
+    kvg_case_format(&c, text);
+    if (!passes_filter(b, text)) {
+        b->rejected++;
+        return 0;
+    }
+    if (b->plan->count == b->room && grow(b))
+        return -1;
+    uint64_t hash = kvg_fnv1a(text);
+    int found;
+    uint64_t at = find_slot(b, text, hash, &found);
+    if (found) {
+        b->plan->dropped++;
+        return 0;
+    }
+    if (b->plan->count == MAX_CASES)
+        return kvg_fail(b->error, KVG_EXIT_USAGE,
+                        "%sthe plan has more than %d cases; narrow an axis or --filter", b->where, MAX_CASES);
+    b->hashes[b->plan->count] = hash;
+    b->plan->cases[b->plan->count] = c;
+    b->table[at] = b->plan->count++;
+    return 0;
+}
+
+/* ------------------------------------------------------------------------------------------ kernels */
+
+static int is_glob(const char *name)
+{
+    return strpbrk(name, "*?[") != NULL;
+}
+
+static int unknown_kernel(struct builder *b, const char *name)
+{
+    int64_t count = kvg_registry_count();
+    const char **names = calloc((size_t)count + 1, sizeof *names);
+    if (!names)
+        return out_of_memory(b);
+    for (int64_t i = 0; i < count; i++)
+        names[i] = kvg_registry_get(i)->name;
+    char hint[128];
+    kvg_did_you_mean(name, names, count, hint, sizeof hint);
+    free(names);
+    return kvg_fail(b->error, KVG_EXIT_USAGE, "%sno kernel %s '%s'%s (kvgauge list --kernels names all)",
+                    b->where, is_glob(name) ? "matches" : "is called", name, hint);
+}
+
+/* Every kernel that matches the glob and takes the case; the case under the glob's name when none does. */
+static int keep_glob(struct builder *b, const struct kvg_case *c)
+{
+    struct kvg_problem problem;
+    int64_t taken = 0;
+    kvg_case_problem(c, &problem);
+    for (int64_t i = 0; i < kvg_registry_count(); i++) {
+        const struct kvg_kernel *kernel = kvg_registry_get(i);
+        char why[256];
+        if (fnmatch(c->kernel, kernel->name, 0) || !kvg_kernel_has_entry(kernel, c->phase) ||
+            !kvg_ask_supports(b->asker, kernel, &problem, why, sizeof why))
+            continue;
+        struct kvg_case named = *c;
+        snprintf(named.kernel, sizeof named.kernel, "%s", kernel->name);
+        if (keep(b, &named))
+            return -1;
+        taken++;
+    }
+    return taken ? 0 : keep(b, c);
+}
+
+static int ask(void *asker, const struct kvg_kernel *kernel, const struct kvg_problem *problem, char *why,
+               size_t size)
+{
+    return kvg_ask_supports(asker, kernel, problem, why, size);
+}
+
+static int keep_best(struct builder *b, const struct kvg_case *c)
+{
+    struct kvg_problem problem;
+    struct kvg_case named = *c;
+    char why[256];
+    kvg_case_problem(c, &problem);
+    const struct kvg_kernel *best = kvg_registry_best(&problem, ask, b->asker, why, sizeof why);
+    if (best)
+        snprintf(named.kernel, sizeof named.kernel, "%s", best->name);
+    return keep(b, &named);
+}
+
+/* A build without CUDA does not know the names of its kernels: the row will say that it has none. */
+static int may_exist(const char *name)
+{
+    return !kvg_registry_has_cuda() && strncmp(name, "cuda/", 5) == 0;
+}
+
+static int keep_kernels(struct builder *b, const struct kvg_case *c)
+{
+    char why[256];
+    if (kvg_case_predicts(c))
+        return keep(b, c);
+    if (!is_glob(c->kernel) && strcmp(c->kernel, "best")) {
+        if (!kvg_registry_find(c->kernel) && !may_exist(c->kernel))
+            return unknown_kernel(b, c->kernel);
+        return keep(b, c);
+    }
+    if (kvg_case_without_meaning(c, why, sizeof why))
+        return keep(b, c); /* to be skipped with the reason */
+    return is_glob(c->kernel) ? keep_glob(b, c) : keep_best(b, c);
+}
+
+/* ------------------------------------------------------------------------------------------ the product */
+
+static void note_effective(struct builder *b, const struct kvg_case *c)
+{
+    for (int a = 0; a < KVG_AXIS_COUNT; a++) {
+        char value[128];
+        if (b->effective[a] || !b->override[a].count)
+            continue;
+        kvg_case_get(c, (enum kvg_axis)a, value, sizeof value);
+        for (int64_t i = 0; i < b->override[a].count && !b->effective[a]; i++)
+            b->effective[a] = strcmp(value, b->override[a].text[i]) == 0;
+    }
+}
+
+static int finish_case(struct builder *b, const struct kvg_case *asked)
+{
+    struct kvg_case c = *asked;
+    struct kvg_error why;
+    if (kvg_case_complete(&c, &why) == 0) {
+        note_effective(b, &c);
+        return keep_kernels(b, &c);
+    }
+    char text[KVG_CASE_STRING_MAX];
+    kvg_case_format(asked, text);
+    if (passes_filter(b, text))
+        return kvg_fail(b->error, why.exit_code, "%s%s [in the case: %s]", b->where, why.text, text);
+    if (!*b->contradiction.text)
+        kvg_fail(&b->contradiction, why.exit_code, "%s%s", b->where, why.text);
+    b->rejected++;
+    return 0;
+}
+
+static int walk(struct builder *b, int axis, const struct kvg_case *so_far);
+
+static int walk_all_layers(struct builder *b, const struct kvg_case *so_far)
+{
+    struct kvg_case c = *so_far;
+    struct kvg_captured_info info;
+    /* Without the file the cases go on to kvg_case_complete, which says so, if the filter wants them at all.
+     */
+    if (kvg_input_is_synthetic(c.input) || kvg_captured_info(c.input, &info, NULL))
+        return walk(b, KVG_AXIS_LAYER + 1, &c);
+    for (int64_t i = 0; i < info.n_layers; i++) {
+        c.layer = info.layers[i];
+        if (walk(b, KVG_AXIS_LAYER + 1, &c))
+            return -1;
+    }
+    return 0;
+}
+
+/* Axes from `axis` on; those before are set. */
+static int walk(struct builder *b, int axis, const struct kvg_case *so_far)
+{
+    if (axis == KVG_AXIS_COUNT)
+        return finish_case(b, so_far);
+    const struct kvg_values *values = b->values[axis];
+    int fixed_by_phase = axis == KVG_AXIS_Q_LEN && so_far->phase != KVG_PHASE_APPEND;
+    if (!values || fixed_by_phase)
+        return walk(b, axis + 1, so_far);
+    for (int64_t i = 0; i < values->count; i++) {
+        struct kvg_case c = *so_far;
+        if (axis == KVG_AXIS_LAYER && strcmp(values->text[i], "all") == 0) {
+            if (walk_all_layers(b, &c))
+                return -1;
+            continue;
+        }
+        if (kvg_case_set(&c, (enum kvg_axis)axis, values->text[i], b->error) || walk(b, axis + 1, &c))
+            return -1;
+    }
+    return 0;
+}
+
+static int walk_sweep(struct builder *b, const struct kvg_sweep *sweep)
+{
+    struct kvg_case start;
+    kvg_case_default(&start);
+    for (int a = 0; a < KVG_AXIS_COUNT; a++) {
+        b->values[a] = NULL;
+        if (b->override[a].count)
+            b->values[a] = &b->override[a];
+        else if (sweep && sweep->axis[a].count)
+            b->values[a] = &sweep->axis[a];
+    }
+    return walk(b, 0, &start);
+}
+
+/* ------------------------------------------------------------------------------------------ overrides */
+
+static int expand_overrides(struct builder *b, const struct kvg_plan_request *request)
+{
+    for (int a = 0; a < KVG_AXIS_COUNT; a++) {
+        if (!request->axis[a])
+            continue;
+        if (kvg_expand((enum kvg_axis)a, request->axis[a], &b->override[a], b->error))
+            return -1;
+        for (int64_t i = 0; i < b->override[a].count; i++) {
+            /* "fp8" becomes "fp8_e4m3", "8k" 8192, as cases print them */
+            struct kvg_case scratch;
+            char value[128];
+            kvg_case_default(&scratch);
+            if (kvg_case_set(&scratch, (enum kvg_axis)a, b->override[a].text[i], NULL))
+                continue; /* layer=all */
+            kvg_case_get(&scratch, (enum kvg_axis)a, value, sizeof value);
+            char *copy = strdup(value);
+            if (!copy)
+                return out_of_memory(b);
+            free(b->override[a].text[i]);
+            b->override[a].text[i] = copy;
+            if (kvg_axis_info((enum kvg_axis)a)->optional &&
+                !strcmp(value, kvg_axis_info((enum kvg_axis)a)->fallback))
+                b->effective[a] = 1; /* the default asks for nothing */
+        }
+    }
+    return 0;
+}
+
+/* A glob given by hand that matches nothing is a slip; in a suite it may wait for another machine's kernels.
+ */
+static int check_kernel_globs(struct builder *b)
+{
+    const struct kvg_values *names = &b->override[KVG_AXIS_KERNEL];
+    for (int64_t i = 0; i < names->count; i++) {
+        int64_t matches = !is_glob(names->text[i]) || may_exist(names->text[i]);
+        for (int64_t k = 0; k < kvg_registry_count(); k++)
+            matches += fnmatch(names->text[i], kvg_registry_get(k)->name, 0) == 0;
+        if (!matches)
+            return unknown_kernel(b, names->text[i]);
+    }
+    return 0;
+}
+
+static const char *why_without_effect(enum kvg_axis axis)
+{
+    switch (axis) {
+    case KVG_AXIS_PATH:
+        return "phase store has no path";
+    case KVG_AXIS_SCHEME:
+    case KVG_AXIS_CALIBRATION:
+        return "kv_cache_dtype auto has no scales";
+    case KVG_AXIS_OBSERVER:
+        return "only calibration dataset has an observer";
+    case KVG_AXIS_LAYER:
+        return "synthetic input has no layers";
+    case KVG_AXIS_Q_LEN:
+        return "q_len follows from phase unless that is append";
+    case KVG_AXIS_HEADS:
+    case KVG_AXIS_HEAD_DIM:
+        return "a captured input fixes it";
+    default:
+        return "no case takes it";
+    }
+}
+
+static int check_effective(struct builder *b, const struct kvg_plan_request *request)
+{
+    for (int a = 0; a < KVG_AXIS_COUNT; a++) {
+        int exempt = a == KVG_AXIS_KERNEL ||
+                     (a == KVG_AXIS_LAYER && b->override[a].count && !strcmp(b->override[a].text[0], "all"));
+        if (request->axis[a] && !b->effective[a] && !exempt)
+            return kvg_fail(b->error, KVG_EXIT_USAGE, "%s %s has no effect on any case: %s",
+                            kvg_axis_info((enum kvg_axis)a)->name, request->axis[a],
+                            why_without_effect((enum kvg_axis)a));
+    }
+    return 0;
+}
+
+/* ------------------------------------------------------------------------------------------ the plan */
+
+/* --case: what the string says must be what will run. */
+static int plan_case(struct builder *b, const char *text)
+{
+    struct kvg_case asked, c;
+    uint32_t given;
+    snprintf(b->plan->name, sizeof b->plan->name, "case");
+    if (kvg_case_parse_given(text, &asked, &given, b->error))
+        return -1;
+    c = asked;
+    if (kvg_case_complete(&c, b->error))
+        return -1;
+    for (int a = 0; a < KVG_AXIS_COUNT; a++) {
+        char before[128], after[128];
+        kvg_case_get(&asked, (enum kvg_axis)a, before, sizeof before);
+        kvg_case_get(&c, (enum kvg_axis)a, after, sizeof after);
+        int asks_nothing = kvg_axis_info((enum kvg_axis)a)->optional &&
+                           !strcmp(before, kvg_axis_info((enum kvg_axis)a)->fallback);
+        if ((given & (UINT32_C(1) << a)) && strcmp(before, after) && !asks_nothing)
+            return kvg_fail(
+                b->error, KVG_EXIT_USAGE, "--case: %s=%s contradicts the rest, which makes it %s: %s",
+                kvg_axis_info((enum kvg_axis)a)->name, before, after, why_without_effect((enum kvg_axis)a));
+    }
+    return keep_kernels(b, &c);
+}
+
+static int ends_with(const char *text, const char *tail)
+{
+    size_t n = strlen(text), m = strlen(tail);
+    return n > m && strcmp(text + n - m, tail) == 0;
+}
+
+/* "quick" -> the file shipped with kvgauge; a path that ends in .yaml or .yml as it is. */
+static int find_suite(struct builder *b, const char *suite, char *path, size_t size)
+{
+    if (ends_with(suite, ".yaml") || ends_with(suite, ".yml")) {
+        snprintf(path, size, "%s", suite);
+        return 0;
+    }
+    char file[256];
+    snprintf(file, sizeof file, "%s.yaml", suite);
+    if (!strchr(suite, '/') && kvg_data_path(KVG_DATA_SUITE, file, path, size) == 0)
+        return 0;
+    static const char *const shipped[] = {"quick", "full"};
+    char hint[64];
+    kvg_did_you_mean(suite, shipped, 2, hint, sizeof hint);
+    return kvg_fail(b->error, KVG_EXIT_USAGE,
+                    "there is no suite '%s'%s A suite is a name of kvgauge list --suites or a FILE.yaml",
+                    suite, *hint ? hint : ".");
+}
+
+static int plan_suite(struct builder *b, const char *name)
+{
+    char path[1024] = "";
+    struct kvg_suite suite;
+    if (find_suite(b, name, path, sizeof path) || kvg_suite_read(path, &suite, b->error))
+        return -1;
+    snprintf(b->plan->name, sizeof b->plan->name, "%s", suite.name);
+    int failed = 0;
+    for (int64_t i = 0; i < suite.count && !failed; i++) {
+        snprintf(b->where, sizeof b->where, "%s:%" PRId64 ": ", path, suite.sweeps[i].line);
+        failed = walk_sweep(b, &suite.sweeps[i]);
+    }
+    kvg_suite_free(&suite);
+    b->where[0] = '\0';
+    return failed;
+}
+
+static int plan_cases(struct builder *b, const struct kvg_plan_request *request)
+{
+    if (request->filter && compile_filter(b, request->filter))
+        return -1;
+    if (request->case_string)
+        return plan_case(b, request->case_string);
+    if (expand_overrides(b, request) || check_kernel_globs(b))
+        return -1;
+    if (request->suite) {
+        if (plan_suite(b, request->suite))
+            return -1;
+    } else {
+        snprintf(b->plan->name, sizeof b->plan->name, "options");
+        if (walk_sweep(b, NULL))
+            return -1;
+    }
+    return b->plan->count ? check_effective(b, request) : 0;
+}
+
+static int nothing_would_run(struct builder *b, const char *filter)
+{
+    if (*b->contradiction.text) /* a case that could not be completed may lack what the filter looks for */
+        return kvg_fail(b->error, b->contradiction.exit_code, "%s", b->contradiction.text);
+    return kvg_fail(b->error, KVG_EXIT_TROUBLE,
+                    "nothing would run: --filter '%s' rejects all %" PRId64 " cases", filter ? filter : "",
+                    b->rejected);
+}
+
+int kvg_plan_make(const struct kvg_plan_request *request, struct kvg_plan *plan, struct kvg_error *error)
+{
+    *plan = (struct kvg_plan){0};
+    struct builder *b = calloc(1, sizeof *b);
+    if (!b)
+        return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory");
+    b->plan = plan;
+    b->error = error;
+    b->asker = kvg_asker_new();
+    int failed = b->asker ? plan_cases(b, request) : out_of_memory(b);
+    if (!failed && plan->count == 0)
+        failed = nothing_would_run(b, request->filter);
+    if (!failed)
+        failed = kvg_plan_group(plan) ? out_of_memory(b) : 0;
+    if (b->has_regex)
+        regfree(&b->regex);
+    for (int a = 0; a < KVG_AXIS_COUNT; a++)
+        kvg_values_free(&b->override[a]);
+    kvg_asker_free(b->asker);
+    free(b->hashes);
+    free(b->table);
+    free(b);
+    if (failed)
+        kvg_plan_free(plan);
+    return failed;
+}
+
+void kvg_plan_free(struct kvg_plan *plan)
+{
+    free(plan->cases);
+    *plan = (struct kvg_plan){0};
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * suite.h: a suite file (YAML) as a list of sweeps.
+ *
+ *     name: quick                 # optional; the file's name otherwise
+ *     description: one line       # optional
+ *     defaults: {head_dim: 128}   # optional: axes of every sweep that does not set them
+ *     sweeps:
+ *       - name: decode            # optional, for people
+ *         phase: decode
+ *         context: [1k, 8k]       # or "1k,8k", or 1k:8k:*8
+ *
+ * Values are text, parsed by the same code as the command line's. Every error names file, line and column.
+ * Unknown and duplicate keys, a second document and axes without value are errors.
+ */
+#ifndef KVG_HARNESS_SUITE_H
+#define KVG_HARNESS_SUITE_H
+
+#include <stdint.h>
+#include "harness/case/expand.h"
+
+struct kvg_sweep {
+    char *name;                             /* owned, or NULL */
+    int64_t line;                           /* where it begins */
+    struct kvg_values axis[KVG_AXIS_COUNT]; /* defaults filled in; count 0 = not set */
+};
+struct kvg_suite {
+    char path[1024];
+    char name[64];
+    char *description; /* owned, or NULL */
+    struct kvg_sweep *sweeps;
+    int64_t count;
+};
+
+/* On failure nothing is left to free. */
+int kvg_suite_read(const char *path, struct kvg_suite *suite, struct kvg_error *error);
+/* The same from memory; `path` names it in errors. */
+int kvg_suite_parse(const char *path, const char *text, size_t length, struct kvg_suite *suite,
+                    struct kvg_error *error);
+void kvg_suite_free(struct kvg_suite *suite);
+
+#endif

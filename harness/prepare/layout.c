@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * prepare_layout.c: how long the sequences are and where their tokens live. Pages are dealt out in a shuffled
+ * order with free pages among them, as in an engine that has served for a while; sequence lengths of a ragged
+ * batch sit around page and tile boundaries, where kernels go wrong.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include "harness/inputs/generate.h"
+#include "parts.h"
+
+/* A tile of most kernels is this long or divides it. */
+#define TILE 128
+
+static int64_t clamp(int64_t x, int64_t low, int64_t high)
+{
+    return x < low ? low : x > high ? high : x;
+}
+
+static int is_empty(const struct kvg_case *c, int64_t i)
+{
+    return c->batch >= 4 && i == 2;
+}
+
+/* Before lengths are made distinct: below, at, above a page boundary, then the same around a tile boundary.
+ */
+static int64_t boundary_length(const struct kvg_case *c, int64_t i)
+{
+    int64_t k = i - 1 - (c->batch >= 4 && i > 2);
+    int64_t unit = k / 3 % 2 ? TILE : c->block_size;
+    int64_t wanted = (int64_t)((double)c->context * (double)(c->batch - i) / (double)c->batch);
+    int64_t boundary = (wanted + unit / 2) / unit * unit;
+    return clamp(boundary + k % 3 - 1, 1, c->context);
+}
+
+int64_t kvg_layout_length(const struct kvg_case *c, int64_t i)
+{
+    if (c->lengths == KVG_LENGTHS_UNIFORM || i == 0)
+        return c->context;
+    if (is_empty(c, i))
+        return 0;
+    int64_t length = boundary_length(c, i);
+    /* Neighbours differ: two that meet part by one. */
+    int64_t before = i == 1               ? c->context
+                     : is_empty(c, i - 1) ? boundary_length(c, i - 2)
+                                          : boundary_length(c, i - 1);
+    return length == before && length > 1 ? length - 1 : length;
+}
+
+/* Length of sequence i of a prepared case, whose lengths moved on by `turn` sequences. */
+static int64_t length_of(const struct kvg_prepared *p, int64_t i, int64_t turn)
+{
+    struct kvg_case whole = p->c;
+    if (p->part_of)
+        whole.batch = p->part_of;
+    return kvg_layout_length(&whole, (kvg_prepared_sequence(p, i) + turn) % whole.batch);
+}
+
+int64_t kvg_layout_q_len(const struct kvg_case *c, int64_t length)
+{
+    if (c->phase == KVG_PHASE_STORE)
+        return 0;
+    if (c->phase == KVG_PHASE_PREFILL)
+        return length;
+    return clamp(c->q_len, 1, length > 1 ? length : 1);
+}
+
+static int64_t pages_of(const struct kvg_case *c, int64_t length)
+{
+    return length / c->block_size + (length % c->block_size != 0);
+}
+
+/* Free pages: one in sixteen, and a few. */
+static int64_t free_pages(int64_t owned)
+{
+    return 3 + owned / 16;
+}
+
+/* a * b added to *sum; -1 when it leaves 64 bits. */
+static int add_product(int64_t *sum, int64_t a, int64_t b)
+{
+    int64_t product;
+    return __builtin_mul_overflow(a, b, &product) || __builtin_add_overflow(*sum, product, sum) ? -1 : 0;
+}
+
+static int check_fields(const struct kvg_case *c, struct kvg_error *error)
+{
+    if (c->batch < 1 || c->context < 1 || c->kv_heads < 1 || c->head_dim < 1 || c->block_size < 8 ||
+        c->block_size % 8 || c->q_heads < 1 || c->q_heads % c->kv_heads || c->threads < 1)
+        return kvg_fail(error, KVG_EXIT_USAGE,
+                        "batch %" PRId64 ", context %" PRId64 ", heads %" PRId64 "/%" PRId64
+                        ", head_dim %" PRId64 ", block_size %" PRId64 ", threads %" PRId64
+                        ": all must be positive, q_heads a multiple of kv_heads, block_size a multiple of 8",
+                        c->batch, c->context, c->q_heads, c->kv_heads, c->head_dim, c->block_size,
+                        c->threads);
+    if (c->batch > INT32_MAX || c->context > INT32_MAX || c->q_heads > 65535 || c->head_dim > 65536 ||
+        c->block_size > INT32_MAX)
+        return kvg_fail(error, KVG_EXIT_TROUBLE,
+                        "batch %" PRId64 ", context %" PRId64 ", q_heads %" PRId64 ", head_dim %" PRId64
+                        ", block_size %" PRId64
+                        ": the limits are 2147483647, 2147483647, 65535, 65536, 2147483647",
+                        c->batch, c->context, c->q_heads, c->head_dim, c->block_size);
+    return 0;
+}
+
+static int sum_lengths(struct kvg_prepared *p, struct kvg_error *error)
+{
+    const struct kvg_case *c = &p->c;
+    int64_t owned = 0, max_q_len = 0;
+    p->total_q = p->total_kv = 0;
+    for (int64_t i = 0; i < c->batch; i++) {
+        int64_t length = length_of(p, i, p->values.seed != c->seed), q_len = kvg_layout_q_len(c, length);
+        p->total_q += q_len; /* each below 2^31 */
+        p->total_kv += length;
+        owned += pages_of(c, length);
+        max_q_len = q_len > max_q_len ? q_len : max_q_len;
+        if (p->total_kv > INT32_MAX || p->total_q > INT32_MAX)
+            break; /* too many already */
+    }
+    p->num_blocks = owned + free_pages(owned);
+    if (p->total_q > INT32_MAX || p->total_kv > INT32_MAX - KVG_PADDING_TOKENS || p->num_blocks > INT32_MAX)
+        return kvg_fail(error, KVG_EXIT_TROUBLE,
+                        "batch %" PRId64 " of %" PRId64 " keys: %" PRId64 " queries, %" PRId64
+                        " keys and %" PRId64 " pages; the kernel ABI holds 2147483647 of each",
+                        c->batch, c->context, p->total_q, p->total_kv, p->num_blocks);
+    kvg_case_problem(c, &p->problem);
+    p->problem.total_q = c->phase == KVG_PHASE_STORE ? p->total_kv : p->total_q;
+    p->problem.total_kv = p->total_kv;
+    p->problem.max_q_len = c->phase == KVG_PHASE_STORE ? p->problem.max_seq_len : max_q_len;
+    p->problem.max_seq_len = c->context;
+    return 0;
+}
+
+/* Everything in bytes, against the memory there is. */
+static int check_memory(const struct kvg_prepared *p, struct kvg_error *error)
+{
+    const struct kvg_case *c = &p->c;
+    int64_t bytes = 0, q_row = c->q_heads * c->head_dim, kv_row = c->kv_heads * c->head_dim;
+    int64_t page = kv_row, slots = p->num_blocks;
+    int ragged = c->lengths == KVG_LENGTHS_RAGGED, kv_too = !p->frame;
+    int bad = __builtin_mul_overflow(page, c->block_size, &page) ||
+              __builtin_mul_overflow(slots, page, &slots) ||
+              (kv_too && (add_product(&bytes, slots, 2 * kvg_dtype_bytes(p->problem.kv_dtype)) ||
+                          add_product(&bytes, p->store_tokens, 4 * kv_row) ||
+                          (ragged && add_product(&bytes, c->batch, 4 * c->context)))) ||
+              add_product(&bytes, p->store_tokens, 8) || add_product(&bytes, p->total_q, 3 * q_row) ||
+              add_product(&bytes, c->batch, 4 * p->block_table_stride);
+    if (bad)
+        return kvg_fail(error, KVG_EXIT_TROUBLE,
+                        "batch %" PRId64 " of %" PRId64 " keys, heads %" PRId64 "/%" PRId64
+                        ", head_dim %" PRId64 ": more than 2^63 bytes",
+                        c->batch, c->context, c->q_heads, c->kv_heads, c->head_dim);
+    double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    if ((double)bytes > memory)
+        return kvg_fail(
+            error, KVG_EXIT_TROUBLE,
+            "batch %" PRId64 " of %" PRId64 " keys needs %.1f GiB for its tensors and caches (%" PRId64
+            " pages of %" PRId64 " tokens); this machine has %.1f GiB",
+            c->batch, c->context, (double)bytes * 0x1p-30, p->num_blocks, c->block_size, memory * 0x1p-30);
+    return 0;
+}
+
+int kvg_layout_sizes(struct kvg_prepared *p, struct kvg_error *error)
+{
+    const struct kvg_case *c = &p->c;
+    if (check_fields(c, error) || sum_lengths(p, error))
+        return -1;
+    p->store_tokens = p->total_kv + KVG_PADDING_TOKENS;
+    p->block_table_stride = pages_of(c, c->context) + 1;
+    p->scale_stride = c->scheme == KVG_PER_HEAD;
+    if (check_memory(p, error))
+        return -1;
+    int64_t row = c->kv_heads * c->head_dim;
+    p->cache_elements = p->num_blocks * c->block_size * row;
+    p->k_pages.stride_block = c->block_size * row;
+    p->k_pages.stride_slot = c->layout == KVG_NHD ? row : c->head_dim;
+    p->k_pages.stride_head = c->layout == KVG_NHD ? c->head_dim : c->block_size * c->head_dim;
+    p->v_pages = p->k_pages;
+    return 0;
+}
+
+static void *allocate(struct kvg_prepared *p, const char *name, int64_t count, int64_t size,
+                      struct kvg_error *error)
+{
+    return kvg_guard_alloc(p->guards, name, count * size, error);
+}
+
+int kvg_layout_allocate(struct kvg_prepared *p, struct kvg_error *error)
+{
+    const struct kvg_case *c = &p->c;
+    int64_t q = p->total_q * c->q_heads * c->head_dim, kv = p->store_tokens * c->kv_heads * c->head_dim;
+    int64_t element = kvg_dtype_bytes(p->problem.kv_dtype), scales = p->scale_stride ? c->kv_heads : 1;
+    int kv_too = !p->frame, ragged = kv_too && c->lengths == KVG_LENGTHS_RAGGED,
+        fp8 = c->path == KVG_PATH_FP8;
+    p->guards = kvg_guard_create();
+    if (!p->guards)
+        return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory");
+    if (!(p->seq_lens = allocate(p, "seq_lens", c->batch, 4, error)) ||
+        !(p->cu_q_lens = allocate(p, "cu_q_lens", c->batch + 1, 4, error)) ||
+        !(p->cu_kv_lens = allocate(p, "cu_kv_lens", c->batch + 1, 8, error)) ||
+        (ragged && !(p->row_table = allocate(p, "row_table", c->batch * c->context, 4, error))) ||
+        !(p->q = allocate(p, "q", q, 2, error)) || (kv_too && !(p->k = allocate(p, "k", kv, 2, error))) ||
+        (kv_too && !(p->v = allocate(p, "v", kv, 2, error))) ||
+        (fp8 && !(p->q8 = allocate(p, "q8", q, 1, error))) ||
+        !(p->q_scale = allocate(p, "q_scale", scales, 4, error)) ||
+        !(p->k_scale = allocate(p, "k_scale", scales, 4, error)) ||
+        !(p->v_scale = allocate(p, "v_scale", scales, 4, error)) ||
+        (kv_too && !(p->k_cache = allocate(p, "k_cache", p->cache_elements, element, error))) ||
+        (kv_too && !(p->v_cache = allocate(p, "v_cache", p->cache_elements, element, error))) ||
+        !(p->block_table = allocate(p, "block_table", c->batch * p->block_table_stride, 4, error)) ||
+        !(p->slot_mapping = allocate(p, "slot_mapping", p->store_tokens, 8, error)))
+        return -1;
+    p->k_pages.data = p->k_cache;
+    p->v_pages.data = p->v_cache;
+    return 0;
+}
+
+/* The lengths of the case, `turn` places further on: the totals stay what they were. */
+static void fill_lengths(struct kvg_prepared *p, int64_t turn)
+{
+    const struct kvg_case *c = &p->c;
+    p->cu_q_lens[0] = 0;
+    p->cu_kv_lens[0] = 0;
+    for (int64_t i = 0; i < c->batch; i++) {
+        int64_t length = length_of(p, i, turn);
+        p->seq_lens[i] = (int32_t)length;
+        p->cu_q_lens[i + 1] = p->cu_q_lens[i] + (int32_t)kvg_layout_q_len(c, length);
+        p->cu_kv_lens[i + 1] = p->cu_kv_lens[i] + length;
+        for (int64_t t = 0; p->row_table && t < c->context; t++)
+            p->row_table[i * c->context + t] = t < length ? (int32_t)(p->cu_kv_lens[i] + t) : 0;
+    }
+}
+
+/* The i-th page of a shuffled deck: the deck lives in `deck`, and is shuffled one card a call from the front.
+ */
+static int32_t deal(int32_t *deck, int64_t i, int64_t count, uint64_t seed)
+{
+    uint64_t bits = kvg_random_bits(seed, KVG_STREAM_PAGES, 0, (uint32_t)i, 0, 0);
+    int64_t j = i + (int64_t)(bits * (uint64_t)(count - i) >> 32);
+    int32_t card = deck[j];
+    deck[j] = deck[i];
+    deck[i] = card;
+    return card;
+}
+
+static void fill_pages(struct kvg_prepared *p, int32_t *deck, uint64_t seed)
+{
+    const struct kvg_case *c = &p->c;
+    int64_t dealt = 0;
+    for (int64_t b = 0; b < p->num_blocks; b++)
+        deck[b] = (int32_t)b;
+    int32_t spare = deal(deck, dealt++, p->num_blocks, seed); /* a free page to point at */
+    for (int64_t i = 0; i < c->batch; i++) {
+        int32_t *table = p->block_table + i * p->block_table_stride;
+        for (int64_t page = 0; page < p->block_table_stride; page++)
+            table[page] =
+                page < pages_of(c, p->seq_lens[i]) ? deal(deck, dealt++, p->num_blocks, seed) : spare;
+        for (int64_t t = 0; t < p->seq_lens[i]; t++)
+            p->slot_mapping[p->cu_kv_lens[i] + t] =
+                (int64_t)table[t / c->block_size] * c->block_size + t % c->block_size;
+    }
+    for (int64_t t = p->total_kv; t < p->store_tokens; t++)
+        p->slot_mapping[t] = -1;
+}
+
+int kvg_layout_fill(struct kvg_prepared *p, uint64_t seed, struct kvg_error *error)
+{
+    int32_t *deck = malloc((size_t)p->num_blocks * sizeof *deck);
+    if (!deck)
+        return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory for %" PRId64 " page numbers", p->num_blocks);
+    fill_lengths(p, seed != p->c.seed);
+    fill_pages(p, deck, seed);
+    free(deck);
+    return 0;
+}

@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * worker.c: the parent's side. It waits for three things at once, the worker's answer, the worker's last
+ * words on stderr and a signal to itself, and for no longer than the case may take.
+ *
+ * The worker is a program of its own (fork and exec): a forked copy of a process that has used OpenMP, or
+ * CUDA, is broken. It is the leader of its process group, so that Ctrl-C reaches the parent alone and so that
+ * whatever a kernel has started ends with it.
+ */
+#include <errno.h>
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include <fcntl.h>
+
+#include "harness/diagnose/diagnose.h"
+#include "harness/measure/measure.h"
+#include "harness/execute/run.h"
+
+enum { STDERR_KEPT = 4096 };
+
+struct kvg_worker {
+    char *options; /* JSON, for every process started */
+    double timeout;
+    pid_t pid; /* 0 = none */
+    int socket, errors;
+    int signals;       /* signalfd of SIGINT, SIGTERM, SIGHUP */
+    sigset_t old_mask; /* before they were blocked */
+    char *line;        /* what the socket has brought, up to `used` */
+    size_t used, size;
+    char said[STDERR_KEPT + 1]; /* the end of what the worker wrote to stdout and stderr */
+    size_t said_used;
+    char *report;
+    int run; /* the last that was announced */
+};
+
+/* ---- one process ---- */
+
+/* The library takes defaults from BENCHMARK_* as soon as it is loaded; the user's are not meant for it. */
+extern char **environ;
+static void clear_benchmark_variables(void)
+{
+    for (char **e = environ; e && *e;) {
+        size_t length = strcspn(*e, "=");
+        char name[256];
+        if (strncmp(*e, "BENCHMARK_", 10) == 0 && length < sizeof name) {
+            memcpy(name, *e, length);
+            name[length] = '\0';
+            if (unsetenv(name) == 0) {
+                e = environ;
+                continue;
+            }
+        }
+        e++;
+    }
+}
+
+/* libgomp's threads spin for milliseconds at a barrier. Where another process wants the CPU they spin on,
+ * that turns microseconds into time slices, so they give up earlier; a timed call finds its team awake all
+ * the same (kvg_wake_team). The user's own choice stands. */
+static void calm_openmp(void)
+{
+    if (!getenv("OMP_WAIT_POLICY"))
+        setenv("GOMP_SPINCOUNT", "20000", 0);
+}
+
+static _Noreturn void become_worker(pid_t parent, int socket, int errors, const sigset_t *mask)
+{
+    /* No worker outlives its parent, not even one whose parent dies before it has begun. */
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent)
+        _exit(127);
+    setpgid(0, 0);
+    sigprocmask(SIG_SETMASK, mask, NULL);
+    clear_benchmark_variables();
+    calm_openmp();
+    int null = open("/dev/null", O_RDONLY);
+    /* The descriptors may lie on one another's places: first away from 0..3, then down. */
+    int s = fcntl(socket, F_DUPFD, 16), e = fcntl(errors, F_DUPFD, 16);
+    if (null < 0 || s < 0 || e < 0 || dup2(null, 0) < 0 || dup2(e, 1) < 0 || dup2(e, 2) < 0 ||
+        dup2(s, KVG_WORKER_FD) < 0)
+        _exit(127);
+    close_range(KVG_WORKER_FD + 1, ~0U, 0); /* the journal is not the worker's */
+    char name[] = "kvgauge", command[] = KVG_WORKER_COMMAND;
+    char *argv[] = {name, command, NULL};
+    execv("/proc/self/exe", argv);
+    _exit(127);
+}
+
+static int send_all(struct kvg_worker *w, const char *text, size_t size)
+{
+    while (size > 0) {
+        ssize_t n = send(w->socket, text, size, MSG_NOSIGNAL);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return -1;
+        text += n;
+        size -= (size_t)n;
+    }
+    return 0;
+}
+
+static int send_line(struct kvg_worker *w, const char *text)
+{
+    return send_all(w, text, strlen(text)) || send_all(w, "\n", 1) ? -1 : 0;
+}
+
+static int start_process(struct kvg_worker *w, struct kvg_error *error)
+{
+    int socket[2], errors[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, socket))
+        return kvg_fail(error, KVG_EXIT_TROUBLE, "cannot start a worker: %s", strerror(errno));
+    if (pipe2(errors, O_CLOEXEC)) {
+        close(socket[0]);
+        close(socket[1]);
+        return kvg_fail(error, KVG_EXIT_TROUBLE, "cannot start a worker: %s", strerror(errno));
+    }
+    fflush(NULL); /* else the child might write the parent's buffers a second time */
+    pid_t parent = getpid(), pid = fork();
+    if (pid == 0)
+        become_worker(parent, socket[1], errors[1], &w->old_mask);
+    int fork_error = errno;
+    close(socket[1]);
+    close(errors[1]);
+    if (pid < 0) {
+        close(socket[0]);
+        close(errors[0]);
+        return kvg_fail(error, KVG_EXIT_TROUBLE, "cannot start a worker: %s", strerror(fork_error));
+    }
+    setpgid(pid, pid); /* both sides do it: neither knows who comes first */
+    fcntl(errors[0], F_SETFL, O_NONBLOCK);
+    w->pid = pid;
+    w->socket = socket[0];
+    w->errors = errors[0];
+    w->used = 0;
+    w->said_used = 0;
+    send_line(w, w->options); /* a worker that died already is noticed by whoever waits for its answer */
+    return 0;
+}
+
+/* Keeps the end of what the worker says. */
+static int drain_errors(struct kvg_worker *w)
+{
+    char text[1024];
+    ssize_t n;
+    while ((n = read(w->errors, text, sizeof text)) > 0) {
+        size_t take = (size_t)n;
+        if (w->said_used + take > STDERR_KEPT) {
+            size_t drop = w->said_used + take - STDERR_KEPT;
+            memmove(w->said, w->said + drop, w->said_used - drop);
+            w->said_used -= drop;
+        }
+        memcpy(w->said + w->said_used, text, take);
+        w->said_used += take;
+    }
+    w->said[w->said_used] = '\0';
+    return n == 0 ? -1 : 0; /* -1: closed */
+}
+
+/* How a process ended. */
+struct ending {
+    int status; /* of waitpid */
+    int64_t peak_resident_bytes;
+};
+
+/* Waits for the end of a worker that has said goodbye, and helps after a second. */
+static struct ending reap(struct kvg_worker *w, int kill_now)
+{
+    struct ending ending = {0, -1};
+    struct rusage usage;
+    double start = kvg_now();
+    pid_t got = 0;
+    while (!kill_now && (got = wait4(w->pid, &ending.status, WNOHANG, &usage)) == 0 &&
+           kvg_now() - start < 1) {
+        struct timespec pause = {0, 2000000};
+        nanosleep(&pause, NULL);
+    }
+    kill(-w->pid, SIGKILL); /* the whole group: a kernel may have started others */
+    while (got == 0 && (got = wait4(w->pid, &ending.status, 0, &usage)) < 0 && errno == EINTR)
+        got = 0;
+    if (got > 0)
+        ending.peak_resident_bytes = (int64_t)usage.ru_maxrss * 1024;
+    drain_errors(w);
+    close(w->socket);
+    close(w->errors);
+    w->pid = 0;
+    return ending;
+}
+
+/* ---- the answer ---- */
+
+enum answer { ANSWER_ROW, ANSWER_LAST_ROW, ANSWER_GONE, ANSWER_TIMEOUT, ANSWER_INTERRUPTED };
+
+/* Reads what there is; -1 when the worker has closed its end. */
+static int fill(struct kvg_worker *w)
+{
+    if (w->size - w->used < 65536) {
+        size_t size = w->size ? 2 * w->size : 262144;
+        char *line = realloc(w->line, size);
+        if (!line)
+            return -1;
+        w->line = line;
+        w->size = size;
+    }
+    ssize_t n = read(w->socket, w->line + w->used, w->size - w->used - 1);
+    if (n < 0 && errno == EINTR)
+        return 0;
+    if (n <= 0)
+        return -1;
+    w->used += (size_t)n;
+    w->line[w->used] = '\0';
+    return 0;
+}
+
+/* Takes one whole line out of the buffer; NULL when there is none yet. The caller frees it. */
+static char *take_line(struct kvg_worker *w)
+{
+    char *end = w->used ? memchr(w->line, '\n', w->used) : NULL;
+    if (!end)
+        return NULL;
+    size_t length = (size_t)(end - w->line);
+    char *line = malloc(length + 1);
+    if (!line)
+        return NULL;
+    memcpy(line, w->line, length);
+    line[length] = '\0';
+    w->used -= length + 1;
+    memmove(w->line, end + 1, w->used);
+    return line;
+}
+
+/* 1 when a line completes the answer. */
+static int take_answer(struct kvg_worker *w, char **row_json, enum answer *answer)
+{
+    char *line;
+    while ((line = take_line(w))) {
+        if (line[0] == 'R' || line[0] == 'T') {
+            *answer = line[0] == 'R' ? ANSWER_ROW : ANSWER_LAST_ROW;
+            memmove(line, line + 1, strlen(line));
+            *row_json = line;
+            return 1;
+        }
+        if (line[0] == 'B') {
+            free(w->report);
+            w->report = strdup(line + 1);
+        }
+        if (line[0] == 'S')
+            w->run = (int)strtol(line + 1, NULL, 10);
+        free(line);
+    }
+    return 0;
+}
+
+static enum answer wait_for_answer(struct kvg_worker *w, char **row_json)
+{
+    double deadline = kvg_now() + w->timeout;
+    enum answer answer;
+    int errors_open = 1;
+    for (;;) {
+        double left = deadline - kvg_now();
+        if (left <= 0)
+            return ANSWER_TIMEOUT;
+        struct pollfd fds[3] = {
+            {w->socket, POLLIN, 0}, {w->signals, POLLIN, 0}, {errors_open ? w->errors : -1, POLLIN, 0}};
+        int ready = poll(fds, 3, (int)fmin(1000 * left + 1, 60000));
+        if (ready < 0 && errno != EINTR)
+            return ANSWER_GONE;
+        if (ready <= 0)
+            continue;
+        if (fds[1].revents)
+            return ANSWER_INTERRUPTED; /* the signal stays to be read: every later case is interrupted as well
+                                        */
+        if (fds[2].revents && drain_errors(w))
+            errors_open = 0;
+        if (fds[0].revents) {
+            int closed = fill(w);
+            if (take_answer(w, row_json, &answer))
+                return answer;
+            if (closed)
+                return ANSWER_GONE;
+        }
+    }
+}
+
+/* ---- what a row says when the worker did not ---- */
+
+/* The last line the worker wrote, or the one in which a sanitizer says what it found. */
+static void last_words(const struct kvg_worker *w, char *text, size_t size)
+{
+    const char *from = strstr(w->said, "ERROR: AddressSanitizer");
+    size_t end = w->said_used;
+    text[0] = '\0';
+    if (!from) {
+        while (end > 0 && (w->said[end - 1] == '\n' || w->said[end - 1] == ' '))
+            end--;
+        from = w->said + end;
+        while (from > w->said && from[-1] != '\n')
+            from--;
+    } else {
+        end = (size_t)(from - w->said) + strcspn(from, "\n");
+    }
+    int length = (int)(w->said + end - from);
+    if (length > 0)
+        snprintf(text, size, "; it said: %.*s", length > 200 ? 200 : length, from);
+}
+
+static void describe_end(const struct kvg_worker *w, const struct ending *ending, struct kvg_row *row)
+{
+    char words[256], reason[512];
+    last_words(w, words, sizeof words);
+    if (w->run == KVG_RUN_FAR) {
+        kvg_row_set_string(&row->suspected, kvg_fault_class_name(KVG_FAULT_NARROW_OFFSET));
+        kvg_row_set_string(&row->suspicion,
+                           "right in low pages; it ended where page number times stride needs "
+                           "more than 32 bits");
+    }
+    row->status = KVG_CRASHED;
+    if (WIFSIGNALED(ending->status) && WTERMSIG(ending->status) == SIGKILL) {
+        row->status = KVG_OUT_OF_MEMORY;
+        snprintf(reason, sizeof reason, "suspected: SIGKILL ended the worker, and kvgauge did not send it%s",
+                 words);
+    } else if (WIFSIGNALED(ending->status)) {
+        const char *name = sigabbrev_np(WTERMSIG(ending->status));
+        snprintf(reason, sizeof reason, "SIG%s (%s) ended the worker%s", name ? name : "?",
+                 strsignal(WTERMSIG(ending->status)), words);
+    } else {
+        snprintf(reason, sizeof reason, "the worker ended itself with exit code %d%s",
+                 WEXITSTATUS(ending->status), words);
+    }
+    kvg_row_set_string(&row->reason, reason);
+}
+
+static int row_without_answer(struct kvg_worker *w, const struct kvg_case *c, enum answer answer,
+                              struct kvg_row *row, struct kvg_error *error)
+{
+    char reason[512], words[256];
+    struct ending ending = reap(w, answer == ANSWER_TIMEOUT);
+    if (kvg_case_to_row(c, row))
+        return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory");
+    row->peak_resident_bytes = ending.peak_resident_bytes;
+    if (answer == ANSWER_TIMEOUT) {
+        last_words(w, words, sizeof words);
+        snprintf(reason, sizeof reason, "no answer within %g s; the worker was killed%s", w->timeout, words);
+        row->status = KVG_TIMEOUT;
+        kvg_row_set_string(&row->reason, reason);
+    } else {
+        describe_end(w, &ending, row);
+    }
+    return 0;
+}
+
+/* ---- the contract of run.h ---- */
+
+struct kvg_worker *kvg_worker_start(const struct kvg_run_options *options, struct kvg_error *error)
+{
+    struct kvg_worker *w = calloc(1, sizeof *w);
+    if (!w || !(w->options = kvg_run_options_to_json(options))) {
+        free(w);
+        kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory");
+        return NULL;
+    }
+    w->timeout = options->timeout;
+    sigset_t ours;
+    sigemptyset(&ours);
+    sigaddset(&ours, SIGINT);
+    sigaddset(&ours, SIGTERM);
+    sigaddset(&ours, SIGHUP);
+    sigprocmask(SIG_BLOCK, &ours, &w->old_mask);
+    w->signals = signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (w->signals < 0 || start_process(w, error)) {
+        if (w->signals < 0)
+            kvg_fail(error, KVG_EXIT_TROUBLE, "cannot wait for signals: %s", strerror(errno));
+        kvg_worker_stop(w);
+        return NULL;
+    }
+    return w;
+}
+
+int kvg_worker_run(struct kvg_worker *w, const struct kvg_case *c, struct kvg_row *row,
+                   struct kvg_error *error)
+{
+    char text[KVG_CASE_STRING_MAX], started[KVG_UTC_MAX], *json = NULL;
+    free(w->report);
+    w->report = NULL;
+    if (!w->pid && start_process(w, error))
+        return -1;
+    w->said_used = 0;
+    w->run = KVG_RUN_FIRST;
+    kvg_utc_now(started);
+    kvg_case_format(c, text);
+    send_line(w, text); /* if it fails the worker is gone, and the answer says so */
+    enum answer answer = wait_for_answer(w, &json);
+    int failed = 0;
+    if (answer == ANSWER_INTERRUPTED) {
+        reap(w, 1);
+        return 1;
+    }
+    if (answer == ANSWER_ROW || answer == ANSWER_LAST_ROW) {
+        struct kvg_row answered;
+        failed = kvg_row_from_json(json, &answered, error);
+        if (!failed) {
+            kvg_row_free(row);
+            *row = answered;
+        }
+    } else {
+        failed = row_without_answer(w, c, answer, row, error);
+    }
+    free(json);
+    if (answer == ANSWER_LAST_ROW)
+        reap(w, 0);
+    if (failed)
+        return -1;
+    return kvg_row_set_string(&row->started_utc, started) ? kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory")
+                                                          : 0;
+}
+
+const char *kvg_worker_report(const struct kvg_worker *w)
+{
+    return w->report;
+}
+
+void kvg_worker_stop(struct kvg_worker *w)
+{
+    if (!w)
+        return;
+    if (w->pid) {
+        shutdown(w->socket, SHUT_WR); /* end of file: the worker finishes by itself */
+        reap(w, 0);
+    }
+    /* Signals that have come are dealt with; the old mask must not let them strike now. */
+    struct signalfd_siginfo info;
+    while (w->signals >= 0 && read(w->signals, &info, sizeof info) == (ssize_t)sizeof info)
+        ;
+    if (w->signals >= 0)
+        close(w->signals);
+    sigprocmask(SIG_SETMASK, &w->old_mask, NULL);
+    free(w->line);
+    free(w->report);
+    free(w->options);
+    free(w);
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_rates.c: what a time is worth against the roofs, with times and roofs set by hand; and that a time no
+ * machine can have is suspect.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "harness/execute/execute.h"
+
+#define assert_near(a, b) assert_true(fabs((a) - (b)) <= 1e-9 * fabs((double)(b)))
+
+/* An execution as it stands after timing: 64 keys, 2 KV heads of 32, 4 query heads, e4m3 (or a store of
+ * them). */
+struct fixture {
+    struct kvg_session *session;
+    struct kvg_case c;
+    struct kvg_run_options options;
+    struct kvg_row row;
+    struct kvg_execution x;
+};
+
+static void set_up(struct fixture *f, const char *phase, const char *cache_state, int measure_roofs)
+{
+    char text[KVG_CASE_STRING_MAX];
+    struct kvg_error error;
+    memset(f, 0, sizeof *f);
+    snprintf(text, sizeof text,
+             "kernel=none phase=%s path=%s kv_cache_dtype=fp8_e4m3 scheme=per_tensor calibration=none "
+             "input=normal "
+             "batch=1 context=64 heads=4/2 head_dim=32 block_size=16 layout=NHD threads=1 cache_state=%s",
+             phase, strcmp(phase, "store") == 0 ? "none" : "dequant", cache_state);
+    if (kvg_case_parse(text, &f->c, &error))
+        fail_msg("%s", error.text);
+    f->session = kvg_session_new();
+    assert_non_null(f->session);
+    kvg_run_options_default(&f->options);
+    f->options.measure_roofs = measure_roofs;
+    assert_int_equal(kvg_row_init(&f->row), 0);
+    f->row.status = KVG_PASSED;
+    f->x = (struct kvg_execution){.session = f->session, .c = &f->c, .options = &f->options, .row = &f->row};
+    if (kvg_prepare(&f->c, NULL, &f->x.prepared, &error))
+        fail_msg("%s", error.text);
+    kvg_count_work(&f->x);
+}
+
+static void tear_down(struct fixture *f)
+{
+    kvg_prepared_free(&f->x.prepared);
+    kvg_row_free(&f->row);
+    kvg_session_free(f->session);
+}
+
+static void set_roofs(struct kvg_row *row)
+{
+    row->read_roof = 10e9;
+    row->gather_roof = 8e9;
+    row->copy_roof = 16e9;
+    row->cache_roof = 100e9;
+    row->flop_roof = 50e9;
+}
+
+static void shares_of_a_cold_decode(void **state)
+{
+    struct fixture f;
+    (void)state;
+    set_up(&f, "decode", "cold", 0);
+    assert_int_equal(f.row.bytes_moved, 2 * 64 * 2 * 32);
+    assert_int_equal(f.row.flops, 4 * 64 * 4 * 32);
+    set_roofs(&f.row);
+    f.row.time_median = 8192 / 4e9; /* 4 GB/s, and 32768 flops in the same time: 16 GFLOP/s */
+    kvg_rate(&f.x);
+    assert_int_equal(f.row.status, KVG_PASSED);
+    assert_near(f.row.kv_bytes_per_second, 4e9);
+    assert_near(f.row.flops_per_second, 16e9);
+    assert_near(f.row.pct_read_roof, 40);
+    assert_near(f.row.pct_gather_roof, 50);
+    assert_near(f.row.pct_flop_roof, 32);
+    assert_near(f.row.pct_roofline, 40); /* the bytes are the longer part */
+    f.row.flop_roof = 20e9;
+    kvg_rate(&f.x);
+    assert_near(f.row.pct_roofline, 80); /* now the flops are */
+    tear_down(&f);
+}
+
+static void shares_of_a_hot_decode(void **state)
+{
+    struct fixture f;
+    (void)state;
+    set_up(&f, "decode", "hot", 0);
+    set_roofs(&f.row);
+    f.row.time_median = 8192 / 40e9;
+    f.row.flop_roof = 1e15;
+    kvg_rate(&f.x);
+    assert_near(f.row.pct_roofline, 40); /* of the cache, into which 8 KiB fit */
+    assert_true(isnan(f.row.pct_read_roof) && isnan(f.row.pct_gather_roof));
+    tear_down(&f);
+}
+
+static void shares_of_a_store(void **state)
+{
+    struct fixture f;
+    (void)state;
+    set_up(&f, "store", "cold", 0);
+    /* 64 tokens, K and V, 2 heads of 32: two bytes read and one written; padding tokens move nothing */
+    assert_int_equal(f.row.bytes_moved, 2 * 64 * 2 * 32 * 3);
+    assert_int_equal(f.row.flops, -1);
+    set_roofs(&f.row);
+    f.row.time_median = 24576 / 4e9;
+    kvg_rate(&f.x);
+    assert_near(f.row.kv_bytes_per_second, 4e9);
+    assert_near(f.row.pct_roofline, 25); /* of the copy roof */
+    assert_true(isnan(f.row.flops_per_second) && isnan(f.row.pct_read_roof) && isnan(f.row.pct_flop_roof));
+    tear_down(&f);
+}
+
+static void no_throughput_unless_passed(void **state)
+{
+    struct fixture f;
+    (void)state;
+    for (int status = KVG_INCORRECT; status < KVG_STATUS_COUNT; status++) {
+        set_up(&f, "decode", "cold", 0);
+        set_roofs(&f.row);
+        f.row.time_median = 1e-3;
+        f.row.status = status;
+        kvg_rate(&f.x);
+        assert_true(isnan(f.row.kv_bytes_per_second) && isnan(f.row.flops_per_second));
+        assert_true(isnan(f.row.pct_read_roof) && isnan(f.row.pct_gather_roof) &&
+                    isnan(f.row.pct_flop_roof) && isnan(f.row.pct_roofline));
+        assert_near(f.row.time_median, 1e-3);
+        tear_down(&f);
+    }
+}
+
+/* 8 KiB in a picosecond is beyond every memory and every cache: the time stays, the rates do not. */
+static void faster_than_the_machine_is_suspect(void **state)
+{
+    static const char *const states[] = {"cold", "hot"}, *const phases[] = {"decode", "store"};
+    struct fixture f;
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        set_up(&f, phases[i / 2], states[i % 2], 1);
+        set_roofs(&f.row);
+        f.row.time_median = 1e-12;
+        kvg_rate(&f.x);
+        assert_int_equal(f.row.status, KVG_SUSPECT);
+        assert_non_null(strstr(f.row.reason, "times the highest roof for "));
+        assert_true(strtod(f.row.reason, NULL) > 1000); /* the ratio is stated */
+        assert_true(isnan(f.row.kv_bytes_per_second) && isnan(f.row.pct_roofline));
+        assert_near(f.row.time_median, 1e-12);
+        tear_down(&f);
+    }
+}
+
+/* A roof measured in a bad moment is measured again, and the higher one counts. */
+static void low_roofs_are_measured_again(void **state)
+{
+    struct fixture f;
+    (void)state;
+    set_up(&f, "decode", "cold", 1);
+    f.row.read_roof = f.row.gather_roof = f.row.copy_roof = f.row.cache_roof = f.row.flop_roof = 1;
+    f.row.time_median = 0.1; /* 82 kB/s: far beyond 1 B/s, and slow for any machine */
+    kvg_rate(&f.x);
+    assert_int_equal(f.row.status, KVG_PASSED);
+    assert_true(f.row.read_roof > 1e6 && f.row.gather_roof > 1e5 && f.row.flop_roof > 1e6);
+    assert_true(f.row.pct_read_roof > 0 && f.row.pct_read_roof < 100);
+    tear_down(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shares_of_a_cold_decode),
+        cmocka_unit_test(shares_of_a_hot_decode),
+        cmocka_unit_test(shares_of_a_store),
+        cmocka_unit_test(no_throughput_unless_passed),
+        cmocka_unit_test(faster_than_the_machine_is_suspect),
+        cmocka_unit_test(low_roofs_are_measured_again),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_measure.c: how calls are counted, ordered and reported. No expectation here depends on how long
+ * anything takes, but for one sleep that is far longer than its budget.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "harness/measure/measure.h"
+
+#define assert_near(a, b, within) assert_true(fabs((a) - (b)) <= (within))
+
+/* numpy: np.median, np.quantile (linear) and np.median(|x - median|) of these ten. */
+static void summary_of_ten(void **state)
+{
+    const double x[] = {7, 1, 100, 3, 2, 9, 4, 8, 6, 5};
+    struct kvg_summary s;
+    (void)state;
+    kvg_summarise(x, 10, &s);
+    assert_near(s.median, 5.5, 1e-12);
+    assert_near(s.min, 1, 0);
+    assert_near(s.q1, 3.25, 1e-12);
+    assert_near(s.q3, 7.75, 1e-12);
+    assert_near(s.mad, 2.5, 1e-12);
+    assert_near(x[2], 100, 0); /* the samples keep their order */
+}
+
+static void summary_of_few(void **state)
+{
+    const double one[] = {3};
+    struct kvg_summary s;
+    (void)state;
+    kvg_summarise(one, 1, &s);
+    assert_near(s.median, 3, 0);
+    assert_near(s.q1, 3, 0);
+    assert_near(s.mad, 0, 0);
+    kvg_summarise(one, 0, &s);
+    assert_true(isnan(s.median) && isnan(s.min) && isnan(s.q1) && isnan(s.q3) && isnan(s.mad));
+}
+
+/* Counts, and notices when evict, call and after come in another order. */
+struct counter {
+    int64_t evicted, called, checked, fail_at, reject_at;
+    int out_of_order;
+    int sleep_ms;
+};
+
+static void evict(void *context)
+{
+    struct counter *c = context;
+    c->out_of_order |= c->evicted != c->called || c->called != c->checked;
+    c->evicted++;
+}
+
+static int call(void *context)
+{
+    struct counter *c = context;
+    struct timespec pause = {0, 1000000L * c->sleep_ms};
+    if (c->sleep_ms)
+        nanosleep(&pause, NULL);
+    return ++c->called == c->fail_at ? KVG_EDEVICE : KVG_OK;
+}
+
+static int check(void *context)
+{
+    struct counter *c = context;
+    c->out_of_order |= c->checked + 1 != c->called;
+    return ++c->checked == c->reject_at;
+}
+
+static struct kvg_measurement measurement(struct counter *c)
+{
+    return (struct kvg_measurement){.name = "a name=with {odd} characters (and) /slashes",
+                                    .call = call,
+                                    .evict = evict,
+                                    .after = check,
+                                    .context = c,
+                                    .min_time = 100,
+                                    .min_samples = 5,
+                                    .max_samples = 20};
+}
+
+static void no_more_than_the_most(void **state)
+{
+    struct counter c = {0};
+    struct kvg_measurement m = measurement(&c);
+    double samples[20];
+    int64_t n = 0;
+    (void)state;
+    assert_int_equal(kvg_measure(&m, samples, &n, NULL), 0);
+    assert_int_equal(n, 20); /* 100 s of samples would take far more */
+    assert_int_equal(c.out_of_order, 0);
+    assert_int_equal(c.evicted, c.called);
+    assert_int_equal(c.checked, c.called);
+    assert_true(c.called >= n + 1); /* a warm-up call is no sample */
+    for (int64_t i = 0; i < n; i++)
+        assert_true(samples[i] >= 0 && samples[i] < 1);
+}
+
+static void no_fewer_than_the_least(void **state)
+{
+    struct counter c = {.sleep_ms = 3};
+    struct kvg_measurement m = measurement(&c);
+    double samples[20];
+    int64_t n = 0;
+    (void)state;
+    m.min_time = 1e-6;
+    assert_int_equal(kvg_measure(&m, samples, &n, NULL), 0);
+    assert_int_equal(n, 5);
+    for (int64_t i = 0; i < n; i++)
+        assert_true(samples[i] >= 0.003);
+}
+
+static void contradicting_limits(void **state)
+{
+    struct counter c = {0};
+    struct kvg_measurement m = measurement(&c);
+    struct kvg_error error;
+    double samples[20];
+    int64_t n = 0;
+    (void)state;
+    m.min_samples = 21;
+    assert_int_equal(kvg_measure(&m, samples, &n, &error), -1);
+    assert_int_equal(error.exit_code, KVG_EXIT_USAGE);
+    assert_int_equal(c.called, 0);
+}
+
+static void failing_call(void **state)
+{
+    double samples[20];
+    (void)state;
+    for (int64_t at = 1; at <= 12; at += 11) { /* in the warm-up, and among the samples */
+        struct counter c = {.fail_at = at};
+        struct kvg_measurement m = measurement(&c);
+        struct kvg_error error;
+        int64_t n = 0;
+        assert_int_equal(kvg_measure(&m, samples, &n, &error), -1);
+        assert_non_null(strstr(error.text, "returned error -4"));
+        assert_int_equal(c.called, at); /* and not once more */
+    }
+}
+
+static void failing_check(void **state)
+{
+    double samples[20];
+    (void)state;
+    for (int64_t at = 1; at <= 12; at += 11) {
+        struct counter c = {.reject_at = at};
+        struct kvg_measurement m = measurement(&c);
+        struct kvg_error error;
+        int64_t n = 0;
+        assert_int_equal(kvg_measure(&m, samples, &n, &error), -1);
+        assert_int_equal(error.exit_code, KVG_EXIT_INCORRECT);
+        assert_int_equal(c.called, at);
+    }
+}
+
+/* An empty call is far shorter than a hundred clock readings: many make a sample, and the sample is one's
+ * share. */
+static void short_calls_are_batched(void **state)
+{
+    struct counter c = {0};
+    struct kvg_measurement m = measurement(&c);
+    char method[160];
+    double samples[20];
+    int64_t n = 0;
+    (void)state;
+    m.evict = NULL;
+    m.after = NULL;
+    m.batch = 1;
+    assert_int_equal(kvg_measure_described(&m, samples, &n, method, sizeof method, NULL), 0);
+    assert_int_equal(n, 20);
+    assert_true(c.called > 10 * n);
+    assert_non_null(strstr(method, "CLOCK_MONOTONIC_RAW"));
+    assert_null(strstr(method, " 1 call a sample"));
+    assert_non_null(strstr(method, "calls a sample"));
+}
+
+static void single_calls_say_so(void **state)
+{
+    struct counter c = {.sleep_ms = 2};
+    struct kvg_measurement m = measurement(&c);
+    char method[160];
+    double samples[20];
+    int64_t n = 0;
+    (void)state;
+    m.min_time = 1e-6;
+    m.batch = 1;
+    assert_int_equal(kvg_measure_described(&m, samples, &n, method, sizeof method, NULL), 0);
+    assert_non_null(strstr(method, " 1 call a sample"));
+    assert_int_equal(c.called, n + 1); /* one warm-up: it was longer than the budget */
+}
+
+/* The library's JSON holds every sample under a name that does not depend on their number. */
+static void report_holds_every_sample(void **state)
+{
+    struct counter c = {.sleep_ms = 1};
+    struct kvg_measurement m = measurement(&c);
+    char *report = NULL;
+    double samples[20];
+    int64_t n = 0, found = 0;
+    (void)state;
+    m.min_time = 1e-6;
+    m.report = &report;
+    assert_int_equal(kvg_measure(&m, samples, &n, NULL), 0);
+    assert_non_null(report);
+    json_error_t why;
+    json_t *root = json_loads(report, 0, &why);
+    if (!root)
+        print_error("%s, line %d of:\n%s\n", why.text, why.line, report);
+    assert_non_null(root);
+    assert_true(json_is_object(json_object_get(root, "context")));
+    json_t *all = json_object_get(root, "benchmarks"), *entry;
+    size_t i;
+    json_array_foreach(all, i, entry)
+    {
+        assert_string_equal(json_string_value(json_object_get(entry, "run_name")), m.name);
+        if (strcmp(json_string_value(json_object_get(entry, "run_type")), "iteration") != 0)
+            continue;
+        assert_string_equal(json_string_value(json_object_get(entry, "name")), m.name);
+        assert_string_equal(json_string_value(json_object_get(entry, "time_unit")), "ns");
+        assert_int_equal(json_integer_value(json_object_get(entry, "iterations")), 1);
+        double t = 1e-9 * json_number_value(json_object_get(entry, "real_time"));
+        assert_near(t, samples[found], 1e-6 * samples[found]);
+        found++;
+    }
+    assert_int_equal(found, n);
+    json_decref(root);
+    free(report);
+}
+
+/* One benchmark after the other in one process, as in a worker. */
+static void many_benchmarks_in_a_row(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 30; i++) {
+        struct counter c = {0};
+        struct kvg_measurement m = measurement(&c);
+        double samples[20];
+        int64_t n = 0;
+        assert_int_equal(kvg_measure(&m, samples, &n, NULL), 0);
+        assert_int_equal(n, 20);
+    }
+}
+
+static void good_flags(void **state)
+{
+    const char *flags[] = {"--benchmark_out=a.json",
+                           "--benchmark_out_format=json",
+                           "--benchmark_min_time=0.5s",
+                           "--benchmark_repetitions=9",
+                           "--benchmark_time_unit=us",
+                           "--benchmark_context=a=b",
+                           "--benchmark_min_warmup_time=0.1",
+                           "--benchmark_report_aggregates_only=true",
+                           NULL};
+    struct kvg_run_options options;
+    const char *out;
+    (void)state;
+    kvg_run_options_default(&options);
+    assert_int_equal(kvg_benchmark_flags(flags, &options, &out, NULL), 0);
+    assert_string_equal(out, "a.json");
+    assert_near(options.min_time, 0.5, 1e-12);
+    assert_int_equal(options.min_samples, 9);
+    assert_int_equal(options.max_samples, 9);
+    assert_int_equal(kvg_benchmark_flags(NULL, &options, &out, NULL), 0);
+    assert_null(out);
+}
+
+static void bad_flags(void **state)
+{
+    static const struct {
+        const char *flag, *said;
+    } bad[] = {{"--benchmark_filter=x", "use --filter"},
+               {"--benchmark_list_tests", "kvgauge list"},
+               {"--benchmark_enable_random_interleaving=true", "one case at a time"},
+               {"--benchmark_nonsense=1", "not a flag that is passed on"},
+               {"--benchmark_out=", "name of a file"},
+               {"--benchmark_out_format=csv", "json"},
+               {"--benchmark_min_time=soon", "a number from 0"},
+               {"--benchmark_min_time=-1", "a number from 0"},
+               {"--benchmark_min_time=nan", "a number from 0"},
+               {"--benchmark_repetitions=0", "a number from 1 to 256"},
+               {"--benchmark_repetitions=257", "a number from 1 to 256"},
+               {"--benchmark_time_unit=h", "ns, us, ms or s"},
+               {"--benchmark_context=a", "KEY=VALUE"},
+               {"--benchmark_report_aggregates_only=maybe", "true or false"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        const char *flags[] = {bad[i].flag, NULL}, *out;
+        struct kvg_run_options options;
+        struct kvg_error error;
+        kvg_run_options_default(&options);
+        assert_int_equal(kvg_benchmark_flags(flags, &options, &out, &error), -1);
+        assert_int_equal(error.exit_code, KVG_EXIT_USAGE);
+        assert_non_null(strstr(error.text, bad[i].said));
+        assert_non_null(strstr(error.text, bad[i].flag));
+    }
+}
+
+static void clock_goes_forward(void **state)
+{
+    double last = kvg_now();
+    (void)state;
+    for (int i = 0; i < 1000; i++) {
+        double now = kvg_now();
+        assert_true(now >= last);
+        last = now;
+    }
+    assert_true(kvg_timer_floor() >= 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(summary_of_ten),
+        cmocka_unit_test(summary_of_few),
+        cmocka_unit_test(no_more_than_the_most),
+        cmocka_unit_test(no_fewer_than_the_least),
+        cmocka_unit_test(contradicting_limits),
+        cmocka_unit_test(failing_call),
+        cmocka_unit_test(failing_check),
+        cmocka_unit_test(short_calls_are_batched),
+        cmocka_unit_test(single_calls_say_so),
+        cmocka_unit_test(report_holds_every_sample),
+        cmocka_unit_test(many_benchmarks_in_a_row),
+        cmocka_unit_test(good_flags),
+        cmocka_unit_test(bad_flags),
+        cmocka_unit_test(clock_goes_forward),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

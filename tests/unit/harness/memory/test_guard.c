@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_guard.c: every byte of a guard is looked at, wherever the buffer ends; the place that is told is the
+ * one that was written; sealed contents; buffers that no kernel is shown.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "harness/memory/guard.h"
+
+/* Guards before and after, byte by byte, for ends at different places of a page and of the pattern. */
+static void every_byte_counts(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {0, 1, 4077, 4078, 4079, 4096, 10000};
+    for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+        struct kvg_guard_list *list = kvg_guard_create();
+        unsigned char *data = kvg_guard_alloc(list, "x", sizes[s], NULL);
+        struct kvg_error error;
+        char where[64];
+        assert_non_null(data);
+        assert_int_equal(kvg_guard_check(list, &error), 0);
+        for (int64_t i = 1; i <= KVG_GUARD_BYTES; i += i < 5000 ? 1 : 997) {
+            data[-i] ^= 0x40;
+            assert_int_equal(kvg_guard_check(list, &error), -1);
+            snprintf(where, sizeof where, "written %lld bytes before its start", (long long)i);
+            assert_non_null(strstr(error.text, where));
+            data[-i] ^= 0x40;
+            data[sizes[s] + i - 1] ^= 0x01;
+            assert_int_equal(kvg_guard_check(list, &error), -1);
+            snprintf(where, sizeof where, "written %lld bytes past its end", (long long)(i - 1));
+            assert_non_null(strstr(error.text, where));
+            data[sizes[s] + i - 1] ^= 0x01;
+        }
+        assert_int_equal(kvg_guard_check(list, &error), 0);
+        kvg_guard_free(list);
+    }
+}
+
+/* The guards hold kvg_guard_pattern, counted from the first of them; a device's are made from the same. */
+static void guards_hold_the_pattern(void **state)
+{
+    (void)state;
+    struct kvg_guard_list *list = kvg_guard_create();
+    const unsigned char *data = kvg_guard_alloc(list, "x", 5001, NULL);
+    int64_t ff = 0;
+    assert_non_null(data);
+    for (size_t i = 0; i < KVG_GUARD_BYTES; i++) {
+        assert_int_equal(data[(int64_t)i - KVG_GUARD_BYTES], kvg_guard_pattern(i));
+        assert_int_equal(data[5001 + i], kvg_guard_pattern(KVG_GUARD_BYTES + 5001 + i));
+        ff += i % 2 == 1 && kvg_guard_pattern(i) == 0xff;
+        assert_true(i % 2 ? kvg_guard_pattern(i) >= 0x7f : kvg_guard_pattern(i) == 0xff);
+    }
+    /* both words about equally often: 32768 throws of a coin, five standard deviations of 90 */
+    assert_true(ff > KVG_GUARD_BYTES / 4 - 450 && ff < KVG_GUARD_BYTES / 4 + 450);
+    /* rows moved by a power of two, as a kernel would, leave what is not the pattern */
+    for (size_t step = 2; step <= 32768; step *= 2) {
+        int64_t other = 0;
+        for (size_t i = 1; i + step < 65536; i += 2)
+            other += kvg_guard_pattern(i) != kvg_guard_pattern(i + step);
+        assert_true(other > 0);
+    }
+    kvg_guard_free(list);
+}
+
+static void hidden_contents_wait_for_the_end(void **state)
+{
+    (void)state;
+    struct kvg_guard_list *list = kvg_guard_create();
+    struct kvg_error error = {0};
+    unsigned char *shown = kvg_guard_alloc(list, "shown", 5000, NULL),
+                  *hidden = kvg_guard_alloc(list, "hidden", 5000, NULL);
+    assert_true(shown && hidden);
+    memset(shown, 1, 5000);
+    memset(hidden, 2, 5000);
+    kvg_guard_seal_all(list);
+    kvg_guard_hide(list, hidden);
+    assert_int_equal(kvg_guard_check(list, &error), 0);
+    assert_int_equal(kvg_guard_check_shown(list, &error), 0);
+    hidden[3000] = 0;
+    assert_int_equal(kvg_guard_check_shown(list, &error), 0);
+    assert_int_equal(kvg_guard_check(list, &error), -1);
+    assert_non_null(strstr(error.text, "hidden (5000 bytes) was changed"));
+    hidden[3000] = 2;
+    hidden[5000] ^= 1; /* its guards are looked at all the same */
+    assert_int_equal(kvg_guard_check_shown(list, &error), -1);
+    assert_non_null(strstr(error.text, "hidden"));
+    hidden[5000] ^= 1;
+    shown[4999] = 0;
+    assert_int_equal(kvg_guard_check_shown(list, &error), -1);
+    assert_int_equal(kvg_guard_check(list, &error), -1);
+    kvg_guard_seal(list, shown);
+    assert_int_equal(kvg_guard_check(list, &error), 0);
+    kvg_guard_free(list);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_byte_counts),
+                                       cmocka_unit_test(guards_hold_the_pattern),
+                                       cmocka_unit_test(hidden_contents_wait_for_the_end)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

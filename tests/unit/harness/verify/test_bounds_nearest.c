@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_bounds_nearest.c: bounds of accumulators that round to nearest, against chains of FP16 sums in
+ * integers.
+ */
+#include "tests/unit/bounds_fixture.h"
+
+/* FP16 in integers: numbers are multiples of 2^-48, as all products of FP16 numbers are. Ties to even, steps
+ * of 2^-24 at the least. */
+static __int128 fp16_of(__int128 x)
+{
+    const __int128 size = x < 0 ? -x : x;
+    int shift = 24;
+    while (size >> (shift + 11) != 0)
+        shift++;
+    const __int128 step = (__int128)1 << shift, low = size / step * step, rest = size - low;
+    const int up = 2 * rest > step || (2 * rest == step && (low / step) % 2 == 1);
+    return (x < 0 ? -1 : 1) * (low + (up ? step : 0));
+}
+
+/* A number of FP16 as a multiple of 2^-24: up to 11 bits, shifted. */
+static int64_t random_fp16(struct rng *r, int most)
+{
+    const int64_t x = rng_below(r, 2048) << rng_below(r, most - 10);
+    return rng_below(r, 2) ? -x : x;
+}
+
+struct fp16_sum {
+    double error, size; /* of the chain; sum of |x y| */
+};
+
+/* One chain of fused products and additions, in numbers (not multiples). */
+static struct fp16_sum fp16_chain(const int64_t *x, const int64_t *y, int n)
+{
+    __int128 sum = 0, exact = 0, size = 0;
+    for (int i = 0; i < n; i++) {
+        const __int128 product = (__int128)x[i] * y[i];
+        exact += product;
+        size += product < 0 ? -product : product;
+        sum = fp16_of(sum + product);
+    }
+    return (struct fp16_sum){fabs((double)(sum - exact)) * 0x1p-48, (double)size * 0x1p-48};
+}
+
+static struct kvg_arithmetic fp16_arithmetic(int64_t chain)
+{
+    struct kvg_arithmetic a = fp32_arithmetic();
+    a.qk_operand = a.pv_operand = a.p_format = KVG_F16;
+    a.qk_accumulator_bits = a.pv_accumulator_bits = 11;
+    a.accumulator_rounding = KVG_ROUND_NEAREST;
+    a.qk_chain = a.pv_flush_interval = chain;
+    a.qk_smallest_normal = a.pv_smallest_normal = 0x1p-14; /* operands as they are, the largest Q being 1 */
+    return a;
+}
+
+/* Sums of all sizes, subnormals included: |error| <= ((1 + u)^n - 1) sum |x y| + n u 2^-14, which logits and
+ * values share; and ten times their random part, sqrt(n) u, is never reached. */
+static void test_nearest_against_integers(void **state)
+{
+    (void)state;
+    struct rng r = {91};
+    const struct kvg_problem p = problem_of(KVG_BF16, KVG_E4M3);
+    int64_t x[64], y[64];
+    int needs_floor = 0;
+    double closest = 0.0;
+    for (int trial = 0; trial < 40000; trial++) {
+        const int n = 1 + (int)rng_below(&r, 64), most = trial % 2 ? 24 : 16;
+        struct kvg_arithmetic a = fp16_arithmetic(n);
+        const struct kvg_bound b = bound_of(&p, &a);
+        for (int i = 0; i < n; i++) { /* 2^-24 .. 1, or small ones only */
+            x[i] = random_fp16(&r, most);
+            y[i] = random_fp16(&r, trial % 4 == 3 ? 24 : 18);
+            if (trial % 3 == 0) {
+                x[i] = x[i] < 0 ? -x[i] : x[i];
+                y[i] = y[i] < 0 ? -y[i] : y[i];
+            }
+        }
+        const struct fp16_sum sum = fp16_chain(x, y, n);
+        struct kvg_bound_row row = {.visible = n, .lse = 0.0, .shrink = 1.0, .q_size = 1.0, .v_size = 1.0};
+        kvg_bound_row(&b, &row);
+        assert_true(sum.error <= b.logit_rel * sum.size + b.qk_floor * row.q_size);
+        assert_true(sum.error <= row.narrow_worst * sum.size + n * row.narrow_floor);
+        needs_floor += sum.error > row.narrow_worst * sum.size;
+        closest = fmax(closest, sum.error / (sqrt((double)n) * 0x1p-11 * sum.size + n * row.narrow_floor));
+        assert_true(closest < 10.0);
+    }
+    assert_true(needs_floor > 100); /* without the smallest normal subnormal sums would break it */
+    assert_true(closest > 0.5);
+}
+
+/* 1 + 2^-11 is a tie and stays 1: the worst case is reached. Cutting off would lose as much as twice that. */
+static void test_nearest_worst_case_is_reached(void **state)
+{
+    (void)state;
+    const struct kvg_problem p = problem_of(KVG_BF16, KVG_E4M3);
+    int64_t x[17], y[17];
+    struct kvg_arithmetic a = fp16_arithmetic(17);
+    const struct kvg_bound nearest = bound_of(&p, &a);
+    for (int i = 0; i < 17; i++) {
+        x[i] = 1 << 24;
+        y[i] = i == 0 ? 1 << 24 : 1 << 13;
+    }
+    const struct fp16_sum sum = fp16_chain(x, y, 17);
+    struct kvg_bound_row row = {.visible = 17, .lse = 0.0, .shrink = 1.0, .v_size = 1.0}, cut = row;
+    kvg_bound_row(&nearest, &row);
+    assert_true(sum.error == 16 * 0x1p-11);
+    assert_true(sum.error > 0.9 * row.narrow_worst * sum.size && sum.error <= row.narrow_worst * sum.size);
+    a.accumulator_rounding = KVG_ROUND_TRUNCATE;
+    const struct kvg_bound truncated = bound_of(&p, &a);
+    kvg_bound_row(&truncated, &cut);
+    assert_true(cut.narrow_worst > 2.0 * row.narrow_worst);
+    /* No bias, nothing aligned. */
+    assert_true(nearest.logit_bias == 0.0 && truncated.logit_bias > 0.0);
+    assert_true(nearest.floors.q == 0.0 && nearest.floors.v == 0.0 && truncated.floors.v == 0x1p-14);
+    assert_true(truncated.logit_rel > 2.0 * nearest.logit_rel);
+    assert_true(truncated.logit_noise > 4.0 * nearest.logit_noise);
+    /* FP32 accumulators round to nearest whatever is declared. */
+    a = fp32_arithmetic();
+    const struct kvg_bound plain = bound_of(&p, &a);
+    a.accumulator_rounding = KVG_ROUND_NEAREST;
+    a.qk_smallest_normal = a.pv_smallest_normal = 0x1p-14;
+    struct kvg_bound same = bound_of(&p, &a);
+    same.nearest = 0;
+    assert_memory_equal(&same, &plain, sizeof plain);
+}
+
+/* Outputs of 512 keys in chains of 16 by FP16 arithmetic: the probable bound holds, is less than half of that
+ * for cut sums, and equal keys widen it, by the root of their number and never beyond the worst case. */
+static void test_nearest_probable(void **state)
+{
+    (void)state;
+    enum { KEYS = 512, CHAIN = 16 };
+    struct rng r = {92};
+    const struct kvg_problem p = problem_of(KVG_BF16, KVG_E4M3);
+    struct kvg_arithmetic a = fp16_arithmetic(CHAIN);
+    a.p_format = KVG_F32;
+    const struct kvg_bound nearest = bound_of(&p, &a);
+    a.accumulator_rounding = KVG_ROUND_TRUNCATE;
+    const struct kvg_bound cut = bound_of(&p, &a);
+    struct kvg_bound_tail tail;
+    kvg_bound_tail(KVG_CHECK_ALPHA, 1000, &tail);
+    double closest = 0.0;
+    for (int trial = 0; trial < 1000; trial++) {
+        struct kvg_bound_element e = {0};
+        struct kvg_bound_noise noise;
+        double error = 0.0;
+        for (int from = 0; from < KEYS; from += CHAIN) {
+            int64_t x[CHAIN], y[CHAIN];
+            __int128 sum = 0, exact = 0;
+            for (int i = 0; i < CHAIN; i++) {
+                x[i] = 0x4000 + (rng_below(&r, 2048) << 3); /* p of about 2^-10 */
+                y[i] = random_fp16(&r, 24);
+                const double pv = (double)x[i] * (double)y[i] * 0x1p-48;
+                exact += (__int128)x[i] * y[i];
+                sum = fp16_of(sum + (__int128)x[i] * y[i]);
+                e.exact += pv;
+                e.abs_pv += fabs(pv);
+                e.sq_pv += pv * pv;
+            }
+            error += (double)(sum - exact) * 0x1p-48;
+        }
+        e.emulated = e.exact;
+        e.abs_aligned = e.abs_pv;
+        e.sq_aligned = e.sq_pv;
+        struct kvg_bound_row row = {.visible = KEYS,
+                                    .lse = 0.0,
+                                    .shrink = 1.0,
+                                    .v_size = 1.0,
+                                    .repeats = 1.0},
+                             row_cut = row, row_equal = row;
+        kvg_bound_row(&nearest, &row);
+        kvg_bound_row(&cut, &row_cut);
+        row_equal.repeats = KEYS;
+        kvg_bound_row(&nearest, &row_equal);
+        const double allowed = kvg_bound_probable(&nearest, &row, &e, &tail, &tail, &noise);
+        const double wide = kvg_bound_probable(&cut, &row_cut, &e, &tail, &tail, &noise);
+        const double equal = kvg_bound_probable(&nearest, &row_equal, &e, &tail, &tail, &noise);
+        assert_true(fabs(error) <= allowed);
+        assert_true(allowed < 0.5 * wide);
+        assert_true(equal > allowed && equal < kvg_bound_worst(&nearest, &row_equal, &e) * 1.01);
+        closest = fmax(closest, fabs(error) / allowed);
+    }
+    if (!(closest > 0.02))
+        fail_msg("%g", closest);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_nearest_against_integers),
+        cmocka_unit_test(test_nearest_worst_case_is_reached),
+        cmocka_unit_test(test_nearest_probable),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

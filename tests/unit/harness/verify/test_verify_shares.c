@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_verify_shares.c: kernels that get one class of keys slightly wrong, by less than a single element, a
+ * gain or an lse shows.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <setjmp.h>
+#include <cmocka.h>
+#include "harness/verify/shares.h"
+#include "tests/unit/scalar_attention.h"
+
+static struct kvg_arithmetic declaration;
+
+static void declare(const struct kvg_problem *problem, int64_t seq_len, struct kvg_arithmetic *out)
+{
+    (void)problem;
+    (void)seq_len;
+    *out = declaration;
+}
+
+static const struct kvg_kernel stub = {.name = "test/scalar", .arithmetic = declare};
+
+static struct kvg_case case_of(enum kvg_path path, int64_t context, int64_t block)
+{
+    struct kvg_case c;
+    memset(&c, 0, sizeof c);
+    strcpy(c.kernel, "test/scalar");
+    strcpy(c.input, "normal");
+    c.phase = KVG_PHASE_DECODE;
+    c.path = path;
+    c.kv_cache_dtype = KVG_CACHE_FP8_E4M3;
+    c.calibration = KVG_CALIBRATION_NONE;
+    c.layer = -1;
+    c.batch = 3;
+    c.q_len = 1;
+    c.context = context;
+    c.q_heads = 16;
+    c.kv_heads = 4;
+    c.head_dim = 128;
+    c.block_size = block;
+    c.lengths = KVG_LENGTHS_UNIFORM;
+    c.threads = 1;
+    c.seed = 4;
+    return c;
+}
+
+static struct scalar_kernel kernel_of(enum kvg_path path, int64_t split)
+{
+    struct scalar_kernel k;
+    memset(&k, 0, sizeof k);
+    const enum kvg_dtype operand = path == KVG_PATH_FP8 ? KVG_E4M3 : KVG_BF16;
+    k.lanes = 16;
+    k.sum_per_tile = 1;
+    k.declared.qk_operand = k.declared.pv_operand = operand;
+    k.declared.qk_accumulator_bits = k.declared.pv_accumulator_bits = 24;
+    k.declared.exp2_rel_error = 0x1p-22;
+    k.declared.p_format = path == KVG_PATH_FP8 ? KVG_E4M3 : KVG_F32;
+    k.declared.p_offset_log2 = path == KVG_PATH_FP8 ? 8 : 0;
+    k.declared.tile = 64;
+    k.declared.split_tokens = split;
+    return k;
+}
+
+/* Output of a kernel, its verdict and what the shares say. Row and results are filled. */
+static void judge(const struct kvg_prepared *p, const struct scalar_kernel *k, struct kvg_row *row,
+                  struct kvg_share_result results[KVG_SHARE_KINDS], struct kvg_check checks[KVG_CHECKS])
+{
+    struct kvg_error error = {0};
+    struct kvg_expectation *e;
+    const int64_t rows = p->total_q * p->c.q_heads;
+    uint16_t *out = malloc((size_t)(rows * p->c.head_dim) * sizeof *out);
+    float *lse = malloc((size_t)rows * sizeof *lse);
+    assert_non_null(out);
+    assert_non_null(lse);
+    scalar_attention(p, k, out, lse);
+    declaration = k->declared;
+    if (kvg_expect(p, &stub, 0, &e, &error) != 0 || kvg_compare_attention(e, out, NULL, row, &error) != 0)
+        fail_msg("%s", error.text);
+    assert_int_equal(kvg_shares_compare(e->shares, out, results), 0);
+    kvg_compare_checks(e, out, NULL, checks);
+    kvg_expectation_free(e);
+    free(out);
+    free(lse);
+}
+
+struct wrong {
+    const char *name;
+    enum kvg_share_kind kind;
+    int64_t class;
+    struct scalar_wrong_keys wrong; /* of a page of 16, 1040 keys, splits of 260 */
+    const char *where;              /* as a failed row tells it */
+};
+
+static const struct wrong faults[] = {
+    {"slot 5 of each page weighs more", KVG_SHARE_SLOT, 5, {0, 1, 16, 5, 1.0f, 1}, "slot 5 of a page"},
+    {"values of slot 15 are smaller", KVG_SHARE_SLOT, 15, {0, 1, 16, 15, -1.0f, 0}, "slot 15 of a page"},
+    {"odd pages weigh more", KVG_SHARE_PAGE, KVG_SHARE_ODD_PAGES, {0, 16, 2, 1, 0.7f, 1}, "odd pages"},
+    {"values of odd pages are larger",
+     KVG_SHARE_PAGE,
+     KVG_SHARE_ODD_PAGES,
+     {0, 16, 2, 1, 0.7f, 0},
+     "odd pages"},
+    {"the last page weighs less",
+     KVG_SHARE_PAGE,
+     KVG_SHARE_LAST_PAGE,
+     {1024, 1, 1, 0, -3.0f, 1},
+     "the last page"},
+    {"the first page weighs more",
+     KVG_SHARE_PAGE,
+     KVG_SHARE_FIRST_PAGE,
+     {0, 16, 1000, 0, 3.0f, 1},
+     "the first page"},
+    {"split 2 weighs more", KVG_SHARE_SPLIT, 2, {0, 260, 4, 2, 1.0f, 1}, "split 2"},
+    {"values of split 0 are larger", KVG_SHARE_SPLIT, 0, {0, 260, 4, 0, 1.0f, 0}, "split 0"},
+};
+enum { FAULTS = sizeof faults / sizeof faults[0] };
+
+/* A case with its kernel, judged with a fault (or none) of so many times the table's excess. */
+struct tried {
+    struct kvg_row row;
+    struct kvg_share_result results[KVG_SHARE_KINDS];
+    struct kvg_check checks[KVG_CHECKS];
+};
+
+static void try_fault(const struct kvg_prepared *p, enum kvg_path path, const struct wrong *f, float times,
+                      struct tried *t)
+{
+    struct scalar_kernel k = kernel_of(path, 260);
+    assert_int_equal(kvg_row_init(&t->row), 0);
+    if (f)
+        k.wrong = f->wrong;
+    k.wrong.excess *= times;
+    judge(p, &k, &t->row, t->results, t->checks);
+}
+
+static void prepare(enum kvg_path path, enum v_pattern v, struct kvg_prepared *p)
+{
+    const struct kvg_case c = case_of(path, 1040, 16);
+    const struct values values = {1.0, 1.0, 1.0, K_NORMAL, v, SCALE_ABSMAX_448};
+    struct kvg_error error = {0};
+    if (kvg_prepare(&c, NULL, p, &error) != 0)
+        fail_msg("%s", error.text);
+    give_values(p, &values, c.seed);
+}
+
+static int says(const struct kvg_row *row, const char *check)
+{
+    char word[32];
+    snprintf(word, sizeof word, "%s: ", check);
+    return strstr(row->reason, word) != NULL;
+}
+
+/* The check of that name, as the evidence of a failed row takes it. */
+static const struct kvg_check *check_named(const struct tried *t, const char *name)
+{
+    for (int i = 0; i < KVG_CHECKS; i++)
+        if (strcmp(t->checks[i].name, name) == 0)
+            return &t->checks[i];
+    fail_msg("no check %s", name);
+    return NULL;
+}
+
+/* 3e-4 of the table's excess is found and told right, and no other check says a word. */
+static void test_small_faults(void **state)
+{
+    (void)state;
+    const float times = 3e-4f;
+    for (int path = KVG_PATH_DEQUANT; path <= KVG_PATH_FP8; path++) {
+        struct kvg_prepared p;
+        struct tried t;
+        prepare((enum kvg_path)path, V_NORMAL, &p);
+        for (int i = 0; i < FAULTS; i++) {
+            const struct wrong *f = &faults[i];
+            const double excess = (double)(times * f->wrong.excess);
+            try_fault(&p, (enum kvg_path)path, f, times, &t);
+            const struct kvg_share_result *found = &t.results[f->kind];
+            if (t.row.status != KVG_INCORRECT || !says(&t.row, kvg_share_name(f->kind)))
+                fail_msg("path %d, %s: %s; effect %g, limit %g", path, f->name, t.row.reason, found->effect,
+                         found->limit);
+            if (says(&t.row, "bound") || says(&t.row, "probable") || says(&t.row, "gain") ||
+                says(&t.row, "offset"))
+                fail_msg("path %d, %s is large enough for others: %s", path, f->name, t.row.reason);
+            assert_int_equal(found->worst, f->class);
+            const struct kvg_check *check = check_named(&t, kvg_share_name(f->kind));
+            assert_string_equal(check->where, f->where);
+            assert_true(check->failures > 0 && check->ratio > 1 && check->got == found->effect &&
+                        check->allowed == found->limit);
+            assert_int_equal(check_named(&t, "bound")->failures, 0);
+            if (!(fabs(found->effect / excess - 1.0) < 0.35))
+                fail_msg("path %d, %s: effect %g, put in %g", path, f->name, found->effect, excess);
+            kvg_row_free(&t.row);
+        }
+        try_fault(&p, (enum kvg_path)path, NULL, 0.0f, &t);
+        assert_int_equal(t.row.status, KVG_PASSED);
+        assert_int_equal(t.results[KVG_SHARE_SLOT].of, 16);
+        assert_int_equal(t.results[KVG_SHARE_PAGE].of, 3);
+        assert_int_equal(t.results[KVG_SHARE_SPLIT].of, 4);
+        for (int kind = 0; kind < KVG_SHARE_KINDS; kind++)
+            assert_true(fabs(t.results[kind].effect) < 0.2 * t.results[kind].limit);
+        kvg_row_free(&t.row);
+        kvg_prepared_free(&p);
+    }
+}
+
+/* Where V has a mean, a share differs from the output by little, and more is needed: 3 %. */
+static void test_values_with_a_mean(void **state)
+{
+    (void)state;
+    for (int path = KVG_PATH_DEQUANT; path <= KVG_PATH_FP8; path++) {
+        struct kvg_prepared p;
+        struct tried t;
+        prepare((enum kvg_path)path, V_NONNEG, &p);
+        for (int i = 0; i < FAULTS; i++) {
+            try_fault(&p, (enum kvg_path)path, &faults[i], 0.03f, &t);
+            if (!says(&t.row, kvg_share_name(faults[i].kind)))
+                fail_msg("path %d, %s: %s", path, faults[i].name, t.row.reason);
+            assert_int_equal(t.results[faults[i].kind].worst, faults[i].class);
+            kvg_row_free(&t.row);
+        }
+        kvg_prepared_free(&p);
+    }
+}
+
+/* One split, so no split to tell; a page of 96 slots in groups of two; a page of 8 with fewer keys than that.
+ */
+static void test_classes(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t block, context, slots, split;
+    } shapes[] = {{96, 500, 48, 0}, {128, 500, 64, 64}, {8, 5, 5, 0}, {16, 1, 0, 0}};
+    for (int i = 0; i < 4; i++) {
+        const struct kvg_case c = case_of(KVG_PATH_DEQUANT, shapes[i].context, shapes[i].block);
+        const struct values values = {1.0, 1.0, 1.0, K_NORMAL, V_NORMAL, SCALE_ABSMAX_448};
+        struct kvg_error error = {0};
+        struct kvg_prepared p;
+        struct tried t;
+        if (kvg_prepare(&c, NULL, &p, &error) != 0)
+            fail_msg("%s", error.text);
+        give_values(&p, &values, c.seed);
+        const struct scalar_kernel k = kernel_of(KVG_PATH_DEQUANT, shapes[i].split);
+        assert_int_equal(kvg_row_init(&t.row), 0);
+        judge(&p, &k, &t.row, t.results, t.checks);
+        assert_int_equal(t.row.status, KVG_PASSED);
+        assert_int_equal(t.results[KVG_SHARE_SLOT].of, shapes[i].slots);
+        assert_int_equal(t.results[KVG_SHARE_SPLIT].of, shapes[i].split ? 8 : 0);
+        kvg_row_free(&t.row);
+        kvg_prepared_free(&p);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_small_faults),
+                                       cmocka_unit_test(test_values_with_a_mean),
+                                       cmocka_unit_test(test_classes)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
