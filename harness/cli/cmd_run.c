@@ -18,11 +18,14 @@
 #include "commands.h"
 #include "harness/diagnose/dump.h"
 #include "harness/machine/machine.h"
-#include "harness/measure/measure.h"
+#include "harness/measure/roofs.h"
+#include "harness/measure/loops.h"
+#include "harness/execute/options.h"
+#include "harness/execute/execute.h"
+#include "harness/worker/worker.h"
 #include "harness/machine/paths.h"
 #include "progress.h"
 #include "row_report.h"
-#include "harness/execute/run.h"
 #include "run_command.h"
 #include "run_files.h"
 
@@ -411,8 +414,8 @@ static int profile(const struct kvg_run_command *command, const struct kvg_plan 
         struct kvg_row row;
         if (kvg_row_init(&row))
             break;
-        kvg_execute_in(session, &plan->cases[i], &command->run, &row, NULL);
-        int profiled = row.status == KVG_SKIPPED && strncmp(row.reason, "profiled", 8) == 0;
+        const enum kvg_ended ended = kvg_execute_in(session, &plan->cases[i], &command->run, &row, NULL);
+        const int profiled = ended == KVG_ENDED_PROFILED;
         ran += profiled;
         printf("%-10s %s%s%s\n", profiled ? "profiled" : kvg_status_name((enum kvg_status)row.status),
                row.case_string, profiled ? "" : ": ", profiled ? "" : row.reason);

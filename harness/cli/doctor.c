@@ -3,6 +3,7 @@
  * doctor.c: read what Linux says about the machine.
  */
 #include "doctor.h"
+#include "harness/machine/caches.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -13,31 +14,18 @@
 #include <string.h>
 #include <unistd.h>
 
-static int read_line(const char *path, char *text, size_t size)
-{
-    FILE *file = fopen(path, "r");
-    if (!file)
-        return -1;
-    char *got = fgets(text, (int)size, file);
-    fclose(file);
-    if (!got)
-        return -1;
-    text[strcspn(text, "\n")] = '\0';
-    return 0;
-}
-
 double kvg_doctor_cpu_quota(char *text, size_t size)
 {
     char line[64];
     long long quota, period;
     snprintf(text, size, "/sys/fs/cgroup/cpu.max");
-    if (read_line(text, line, sizeof line) == 0 && sscanf(line, "%lld %lld", &quota, &period) == 2 &&
+    if (kvg_read_line(text, line, sizeof line) == 0 && sscanf(line, "%lld %lld", &quota, &period) == 2 &&
         period > 0)
         return (double)quota / (double)period;
     snprintf(text, size, "/sys/fs/cgroup/cpu/cpu.cfs_quota_us");
-    if (read_line(text, line, sizeof line) || sscanf(line, "%lld", &quota) != 1 || quota <= 0)
+    if (kvg_read_line(text, line, sizeof line) || sscanf(line, "%lld", &quota) != 1 || quota <= 0)
         return 0;
-    if (read_line("/sys/fs/cgroup/cpu/cpu.cfs_period_us", line, sizeof line) ||
+    if (kvg_read_line("/sys/fs/cgroup/cpu/cpu.cfs_period_us", line, sizeof line) ||
         sscanf(line, "%lld", &period) != 1 || period <= 0)
         return 0;
     return (double)quota / (double)period;

@@ -11,7 +11,7 @@
 #include "harness/case/words.h"
 #include "options.h"
 #include "harness/machine/paths.h"
-#include "harness/execute/run.h"
+#include "harness/worker/worker.h"
 
 struct command {
     const char *name;

@@ -8,7 +8,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "harness/measure/measure.h"
+#include "harness/machine/clock.h"
 
 void kvg_progress_begin(struct kvg_progress *p, FILE *out, int64_t total, double total_weight, int quiet)
 {

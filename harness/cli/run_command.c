@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/measure/measure.h"
+#include "benchmark_flags.h"
+#include "harness/execute/options.h"
 #include "run_files.h"
 
 enum {

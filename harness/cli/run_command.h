@@ -6,7 +6,7 @@
 #define KVG_HARNESS_RUN_COMMAND_H
 
 #include "options.h"
-#include "harness/execute/run.h"
+#include "harness/execute/options.h"
 
 /* Text points into argv. run.plugins points into `plan`, so the struct is not to be copied. */
 struct kvg_run_command {

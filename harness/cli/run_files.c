@@ -18,7 +18,7 @@
 
 #include "results/file.h"
 #include "harness/machine/paths.h"
-#include "harness/execute/run.h"
+#include "harness/machine/clock.h"
 
 /* ---- names ---- */
 

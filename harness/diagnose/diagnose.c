@@ -3,6 +3,7 @@
  * diagnose.c: from an output that did not hold to a kind of fault.
  */
 #include "parts.h"
+#include "harness/prepare/prepared.h"
 
 #include <math.h>
 #include <stdio.h>

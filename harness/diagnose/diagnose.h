@@ -13,6 +13,7 @@
 #include "results/evidence.h"
 #include "harness/verify/expectation.h"
 #include "suppose.h"
+#include "harness/prepare/prepared.h"
 
 /* Which run of the kernel failed. */
 enum kvg_run_kind {

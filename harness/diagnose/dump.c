@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 
 #include "results/dump.h"
+#include "harness/prepare/prepared.h"
 
 #define DUMP_SCHEMA "kvgauge-dump"
 #define DUMP_VERSION "1.0.0"
@@ -70,7 +71,7 @@ static void put_header(struct kvg_dump *d, const struct kvg_prepared *p, const c
     kvg_dump_number(d, "window", (double)problem->window);
     kvg_dump_number(d, "causal", problem->causal);
     kvg_dump_number(d, "block_size", (double)problem->block_size);
-    kvg_dump_number(d, "values_seed", (double)p->values.seed);
+    kvg_dump_number(d, "values_seed", (double)kvg_prepared_values(p)->seed);
 }
 
 static void put_cache(struct kvg_dump *d, const struct kvg_prepared *p, const char *name, const char *what,

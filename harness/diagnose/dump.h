@@ -7,6 +7,7 @@
 #define KVG_HARNESS_DUMP_H
 
 #include "diagnose.h"
+#include "harness/prepare/prepared.h"
 
 /* The file for a row: `to` itself where it ends in .h5, else CASE_ID.h5 in the folder `to`, which is made. -1
  * with the error. */

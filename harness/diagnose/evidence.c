@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "diagnose.h"
+#include "harness/prepare/prepared.h"
 
 /* ---------------------------------------------------------------- the map */
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "parts.h"
+#include "harness/prepare/prepared.h"
 
 #define UNWRITTEN 0xffffu /* what the harness fills an output with */
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "parts.h"
+#include "harness/prepare/prepared.h"
 
 /* ---------------------------------------------------------------- other ways to quantise */
 

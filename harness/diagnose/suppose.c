@@ -4,6 +4,7 @@
  * supposition alone.
  */
 #include "suppose.h"
+#include "harness/prepare/prepared.h"
 
 #include <math.h>
 #include <stdlib.h>

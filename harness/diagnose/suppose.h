@@ -9,7 +9,7 @@
 #ifndef KVG_HARNESS_SUPPOSE_H
 #define KVG_HARNESS_SUPPOSE_H
 
-#include "harness/prepare/prepare.h"
+#include "harness/prepare/prepared.h"
 
 /* Kinds of fault. The names stand in the column `suspected`. */
 enum kvg_fault_class {

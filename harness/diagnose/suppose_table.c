@@ -35,6 +35,7 @@ static const struct {
 } suppositions[KVG_SUPPOSITIONS] = {
 #define SUPPOSE(id, fault, needs, words) {KVG_FAULT_##fault, needs, words},
 #include "suppositions.def"
+#include "harness/prepare/prepared.h"
 #undef SUPPOSE
 };
 

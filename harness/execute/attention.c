@@ -1,16 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * execute_attention.c: a case of attention. Right once, right twice with the same bits, right while timed,
- * right after that, right when asked in other ways (execute_again.c), and right again once Q, K and V have
- * changed: a number is only worth having from a kernel that is all of these.
+ * attention.c: a case of attention, and the order of its checks.
+ *
+ * The output must be right once, right a second time with the same bits, right while it is timed and after that,
+ * right in further runs (again.c), and right once Q, K and V have changed.
  */
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "attention.h"
 
-#include "execute.h"
+#include <stdio.h>
+
+#include "again.h"
+#include "buffers.h"
+#include "call.h"
+#include "device_calls.h"
+#include "explain.h"
+#include "far.h"
+#include "harness/machine/caches.h"
 #include "harness/machine/nvtx.h"
+#include "harness/measure/evict.h"
+#include "harness/measure/roofs.h"
+#include "inputs.h"
+#include "outputs.h"
+#include "quantize.h"
+#include "reorder.h"
+#include "session.h"
+#include "timing.h"
+#include "verdict.h"
 
 /* The buffers of one attention case. */
 struct attention {
@@ -29,10 +44,10 @@ static int allocate(struct attention *a)
 {
     struct kvg_execution *x = a->x;
     const struct kvg_prepared *p = &x->prepared;
-    a->out_bytes = p->total_q * p->problem.q_heads * p->problem.head_dim * (int64_t)sizeof *a->out;
-    a->lse_bytes = p->total_q * p->problem.q_heads * (int64_t)sizeof *a->lse;
-    a->out = kvg_place(x, "out", a->out_bytes);
-    a->lse = a->out ? kvg_place(x, "lse", a->lse_bytes) : NULL;
+    a->out_bytes = kvg_out_bytes(p);
+    a->lse_bytes = kvg_lse_bytes(p);
+    a->out = kvg_buffer_alloc(x, "out", a->out_bytes);
+    a->lse = a->out ? kvg_buffer_alloc(x, "lse", a->lse_bytes) : NULL;
     return a->lse ? 0 : -1;
 }
 
@@ -63,18 +78,19 @@ static void fill_args(struct attention *a)
         .out_stride_head = dim,
         .lse = a->lse,
         .lse_stride_token = heads,
-        .workspace = x->workspace,
-        .workspace_bytes = x->workspace_bytes,
-        .stream = x->device ? x->device->ops->stream(x->device) : NULL,
+        .workspace = x->site.workspace,
+        .workspace_bytes = x->site.workspace_bytes,
+        .stream = x->site.device ? x->site.device->ops->stream(x->site.device) : NULL,
     };
     a->args.k_cache.data = seen->k_cache;
     a->args.v_cache.data = seen->v_cache;
-    x->gathered = a->args;
+    x->calls->gathered = a->args;
 }
 
 static int poison_outputs(struct attention *a)
 {
-    return kvg_poison(a->x, a->out, a->out_bytes) || kvg_poison(a->x, a->lse, a->lse_bytes) ? -1 : 0;
+    return kvg_buffer_poison(a->x, a->out, a->out_bytes) || kvg_buffer_poison(a->x, a->lse, a->lse_bytes) ? -1
+                                                                                                          : 0;
 }
 
 static int run_once(struct attention *a)
@@ -86,10 +102,10 @@ static int run_once(struct attention *a)
 static int compare(struct attention *a, enum kvg_run_kind run)
 {
     struct kvg_execution *x = a->x;
-    if (kvg_compare_outputs(x, &a->args, a->expectation, 1, x->row))
+    if (kvg_outputs_compare(x, &a->args, a->expectation, 1, x->row))
         return -1;
     if (x->row->status == KVG_PASSED || x->row->status == KVG_MISTRUSTED) {
-        kvg_remember_output(x);
+        kvg_explain_remember(x);
         return 0;
     }
     kvg_explain_attention(x, &a->args, a->expectation, run);
@@ -98,11 +114,13 @@ static int compare(struct attention *a, enum kvg_run_kind run)
 
 static int hash_outputs(struct attention *a, uint64_t *out, uint64_t *lse)
 {
-    return kvg_digest(a->x, a->out, a->out_bytes, out) || kvg_digest(a->x, a->lse, a->lse_bytes, lse) ? -1
-                                                                                                      : 0;
+    return kvg_buffer_hash(a->x, a->out, a->out_bytes, out) ||
+                   kvg_buffer_hash(a->x, a->lse, a->lse_bytes, lse)
+               ? -1
+               : 0;
 }
 
-/* The same inputs a second time: the same bits, or at least right again where the kernel declares no more. */
+/* The same inputs a second time. A deterministic kernel must give the same bits, any other a right output. */
 static int run_twice(struct attention *a)
 {
     uint64_t out_hash, lse_hash;
@@ -112,7 +130,7 @@ static int run_twice(struct attention *a)
         return compare(a, KVG_RUN_SECOND);
     if (a->out_hash == out_hash && a->lse_hash == lse_hash)
         return 0;
-    kvg_suspect(a->x, KVG_FAULT_RACE, "the same call on the same inputs gives other bits");
+    kvg_verdict_suspect(a->x, KVG_FAULT_RACE, "the same call on the same inputs gives other bits");
     return kvg_verdict(a->x, KVG_INCORRECT,
                        "two runs on the same inputs differ in %s, although the kernel declares that it is "
                        "deterministic",
@@ -130,7 +148,7 @@ static int call(void *context)
 static int timed_call(void *context)
 {
     struct attention *a = context;
-    return a->x->recording ? kvg_replay(a->x) : a->x->kernel->attention(&a->args);
+    return a->x->calls->recording ? kvg_calls_replay(a->x) : a->x->kernel->attention(&a->args);
 }
 
 static int timed_prepare(void *context)
@@ -143,12 +161,12 @@ static void before_hot(void *context)
 {
     struct attention *a = context;
     if (a->check_each && poison_outputs(a))
-        a->x->device_failed = 1;
-    if (!a->x->device)
-        kvg_wake_team(a->x->prepared.problem.threads);
+        a->x->calls->failed = 1;
+    if (!a->x->site.device)
+        kvg_team_wake(a->x->prepared.problem.threads);
 }
 
-/* What the call reads and writes, out of all caches of a CPU. */
+/* Evicts what the call reads and writes from all caches of a CPU. */
 static void evict(struct attention *a)
 {
     const struct kvg_prepared *p = &a->x->prepared;
@@ -159,23 +177,23 @@ static void evict(struct attention *a)
     kvg_evict_range(p->block_table, p->problem.batch * p->block_table_stride * (int64_t)sizeof(int32_t));
     kvg_evict_range(a->out, a->out_bytes);
     kvg_evict_range(a->lse, a->lse_bytes);
-    kvg_evict_range(a->x->workspace, a->x->workspace_bytes);
+    kvg_evict_range(a->x->site.workspace, a->x->site.workspace_bytes);
     kvg_meter_sweep(a->x->session->meter);
-    kvg_wake_team(p->problem.threads);
+    kvg_team_wake(p->problem.threads);
 }
 
 static void before_cold(void *context)
 {
     struct attention *a = context;
     if (poison_outputs(a))
-        a->x->device_failed = 1;
-    if (a->x->device)
-        kvg_device_flush(a->x);
+        a->x->calls->failed = 1;
+    if (a->x->site.device)
+        kvg_calls_flush(a->x);
     else
         evict(a);
 }
 
-/* Is the output of the timed call another than the one that was verified? */
+/* Does the output of the timed call differ from the verified one? */
 static int differs(void *context)
 {
     struct attention *a = context;
@@ -187,8 +205,9 @@ static int take_times(struct attention *a)
 {
     struct kvg_execution *x = a->x;
     int cold = x->c->cache_state == KVG_STATE_COLD;
-    /* Looking at a large output between hot calls would push K and V out of the cache. */
-    a->check_each = cold || a->out_bytes * 8 <= (x->device ? x->device->cache_bytes : kvg_l2_bytes());
+    /* Hashing a large output between hot calls would push K and V out of the cache. */
+    a->check_each =
+        cold || a->out_bytes * 8 <= (x->site.device ? x->site.device->cache_bytes : kvg_l2_bytes());
     struct kvg_measurement m = {
         .call = timed_call,
         .evict = cold ? before_cold : before_hot,
@@ -200,8 +219,8 @@ static int take_times(struct attention *a)
     if (!cold && poison_outputs(a))
         return -1;
     if (x->kernel->prepare)
-        x->row->time_prepare = kvg_time_apart(x, timed_prepare, a);
-    return kvg_record(x, call, a) || kvg_time(x, &m) ? -1 : 0;
+        x->row->time_prepare = kvg_calls_time_apart(x, timed_prepare, a);
+    return kvg_calls_record(x, call, a) || kvg_calls_time(x, &m) ? -1 : 0;
 }
 
 static int time_calls(struct attention *a)
@@ -209,19 +228,19 @@ static int time_calls(struct attention *a)
     struct kvg_execution *x = a->x;
     kvg_stopwatch_turn(&x->watch, KVG_TIMING);
     int failed = take_times(a);
-    kvg_forget(x);
+    kvg_calls_forget(x);
     if (failed)
         return -1;
-    /* The last output, whole: the rounding of a kernel that is not deterministic has no hash. */
+    /* The whole last output. A kernel that is not deterministic has no hash to compare with. */
     if (a->arithmetic.deterministic && differs(a)) {
         if (x->row->status == KVG_CRASHED)
             return -1;
-        kvg_suspect(x, KVG_FAULT_RACE, "right before, other bits while it was timed");
+        kvg_verdict_suspect(x, KVG_FAULT_RACE, "right before, other bits while it was timed");
         return kvg_verdict(x, KVG_INCORRECT, KVG_TIMED_OUTPUT_DIFFERS);
     }
     if (!a->arithmetic.deterministic && compare(a, KVG_RUN_TIMED))
         return -1;
-    return kvg_check_memory(x);
+    return kvg_buffers_check(x);
 }
 
 /* ---- changed inputs ---- */
@@ -232,82 +251,76 @@ enum { RENEWED_ROWS = 8 };
 static int run_renewed(struct attention *a, int again)
 {
     struct kvg_execution *x = a->x;
-    struct kvg_row other;
     struct kvg_error error;
     struct kvg_expectation *expectation = NULL;
-    kvg_expectation_free(a->expectation); /* it refers to the inputs as they were */
+    kvg_expectation_free(a->expectation); /* it refers to the first inputs */
     a->expectation = NULL;
-    if (kvg_renew_inputs(x, x->c->seed + 1000003))
+    if (kvg_inputs_renew(x, x->c->seed + 1000003))
         return -1;
-    if (kvg_expect(kvg_verified(x), x->kernel, RENEWED_ROWS, &expectation, &error))
+    if (kvg_expect(kvg_inputs_verified(x), x->kernel, RENEWED_ROWS, &expectation, &error))
         return kvg_verdict_of_error(x, &error);
-    int failed = run_once(a);
-    if (!failed && kvg_row_init(&other))
-        failed = kvg_verdict(x, KVG_OUT_OF_MEMORY, "no memory for a row");
-    if (!failed) {
-        failed = kvg_compare_outputs(x, &a->args, expectation, 0, &other);
-        if (!failed && other.status == KVG_INCORRECT) {
-            failed = kvg_verdict(x, KVG_INCORRECT, "after its inputs changed in place: %s", other.reason);
-            kvg_explain_attention(x, &a->args, expectation, KVG_RUN_RENEWED);
-        }
-        kvg_row_free(&other);
-    }
+    int failed = run_once(a) || kvg_output_hold(x, &a->args, expectation, KVG_RUN_RENEWED,
+                                                "after its inputs changed in place", NULL);
     if (!failed && again)
-        failed = kvg_attend_far(x, &a->args, expectation);
+        failed = kvg_attention_far(x, &a->args, expectation);
     if (!failed)
-        failed = kvg_attend_permuted(x, &a->args, expectation);
+        failed = kvg_attention_reorder(x, &a->args, expectation);
     kvg_expectation_free(expectation);
-    return failed;
+    return failed ? -1 : 0;
 }
 
-static void profile(struct attention *a)
+static enum kvg_ended profile(struct attention *a)
 {
     char name[KVG_CASE_STRING_MAX];
     kvg_case_format(a->x->c, name);
     kvg_nvtx_push(name);
     int failed = run_once(a);
     kvg_nvtx_pop();
-    if (!failed)
-        kvg_verdict(a->x, KVG_SKIPPED, "profiled: run once, neither verified nor timed");
+    if (failed)
+        return KVG_ENDED_ROW;
+    kvg_verdict(a->x, KVG_SKIPPED, "profiled: run once, neither verified nor timed");
+    return KVG_ENDED_PROFILED;
 }
 
 static void verify_and_time(struct attention *a)
 {
     struct kvg_execution *x = a->x;
-    if (kvg_expect_all(x, &a->expectation))
+    if (kvg_outputs_expect(x, &a->expectation))
         return;
-    if (kvg_make_plain(x, &a->args, a->expectation))
+    if (kvg_outputs_make_plain(x, &a->args, a->expectation))
         return;
     if (run_once(a) || compare(a, KVG_RUN_FIRST) || run_twice(a))
         return;
     if (x->timed && x->row->status == KVG_PASSED && time_calls(a))
         return;
     kvg_stopwatch_turn(&x->watch, KVG_VERIFYING);
-    kvg_remark_whole(x);
-    const int again = kvg_wants_again(x);
-    if (again && kvg_attend_again(x, &a->args, a->expectation, a->arithmetic.deterministic))
+    kvg_outputs_remark(x);
+    const int again = kvg_session_wants_again(x);
+    if (again && kvg_attention_again(x, &a->args, a->expectation, a->arithmetic.deterministic))
         return;
     if (x->prepared.q8)
-        kvg_quantize_q(x);
-    if ((x->row->status == KVG_PASSED || x->row->status == KVG_MISTRUSTED) && kvg_wants_renewal(x))
+        kvg_execute_quantize_q(x);
+    if ((x->row->status == KVG_PASSED || x->row->status == KVG_MISTRUSTED) && kvg_session_wants_renewal(x))
         run_renewed(a, again);
 }
 
-void kvg_execute_attention(struct kvg_execution *x)
+enum kvg_ended kvg_execute_attention(struct kvg_execution *x)
 {
     struct attention a = {.x = x};
+    enum kvg_ended ended = KVG_ENDED_ROW;
     if (allocate(&a))
-        return;
+        return ended;
     fill_args(&a);
     if (!x->kernel->arithmetic) {
         kvg_verdict(x, KVG_INCORRECT, "kernel %s declares no arithmetic: there is nothing to hold it to",
                     x->kernel->name);
-        return;
+        return ended;
     }
     x->kernel->arithmetic(&x->prepared.problem, x->prepared.problem.max_seq_len, &a.arithmetic);
     if (x->options->profile)
-        profile(&a);
+        ended = profile(&a);
     else
         verify_and_time(&a);
     kvg_expectation_free(a.expectation);
+    return ended;
 }

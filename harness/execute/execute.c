@@ -1,126 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * execute.c: one case, from its name to its row: has it a meaning, is there a kernel, does the kernel take
- * it, prepare, and then what its phase asks for (execute_attention.c, execute_store.c), or the
- * prediction of it (execute_predict.c).
+ * execute.c: one case from its name to its row.
+ *
+ * Finds the kernel, prepares the inputs, then verifies and times the phase that the case asks for (attention.c,
+ * store.c) or predicts it (predict.c).
  */
 #include "execute.h"
 
 #include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 
-#include "kernels/registry.h"
+#include "attention.h"
+#include "buffers.h"
+#include "device_calls.h"
+#include "execution.h"
+#include "harness/machine/clock.h"
 #include "harness/measure/account.h"
-
-int kvg_verdict(struct kvg_execution *x, enum kvg_status status, const char *format, ...)
-{
-    char reason[1024];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(reason, sizeof reason, format, args);
-    va_end(args);
-    x->row->status = status;
-    kvg_row_set_string(&x->row->reason, reason);
-    return -1;
-}
-
-void kvg_remark(struct kvg_execution *x, const char *format, ...)
-{
-    char remark[512], reason[2048];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(remark, sizeof remark, format, args);
-    va_end(args);
-    snprintf(reason, sizeof reason, "%s%s%s", x->row->reason, x->row->reason[0] ? "; " : "", remark);
-    kvg_row_set_string(&x->row->reason, reason);
-}
-
-int kvg_verdict_of_error(struct kvg_execution *x, const struct kvg_error *error)
-{
-    enum kvg_status status = error->exit_code == KVG_EXIT_USAGE       ? KVG_INVALID
-                             : error->exit_code == KVG_EXIT_INCORRECT ? KVG_INCORRECT
-                                                                      : KVG_OUT_OF_MEMORY;
-    return kvg_verdict(x, status, "%s", error->text);
-}
-
-int kvg_verdict_of_call(struct kvg_execution *x, const char *what, int code)
-{
-    static const char *const names[] = {"KVG_OK", "KVG_EINVAL", "KVG_EUNSUPPORTED", "KVG_ENOMEM",
-                                        "KVG_EDEVICE"};
-    const char *name = code <= 0 && code >= -4 ? names[-code] : "no KVG_E* code";
-    kvg_suspect(x, KVG_FAULT_REFUSED, "supports() takes the case, %s() does not", what);
-    if (code == KVG_ENOMEM)
-        return kvg_verdict(x, KVG_OUT_OF_MEMORY, "%s returned %s (%d)", what, name, code);
-    return kvg_verdict(x, KVG_INCORRECT, "%s returned %s (%d), although the kernel says it supports the case",
-                       what, name, code);
-}
-
-struct kvg_follower *kvg_follower_of(struct kvg_execution *x)
-{
-    for (int i = 0; i < KVG_FOLLOWERS; i++) {
-        struct kvg_follower *f = &x->session->followers[i];
-        if (!f->kernel)
-            *f = (struct kvg_follower){
-                .kernel = x->kernel, .phase = x->c->phase, .path = x->c->path, .dtype = x->c->kv_cache_dtype};
-        if (f->kernel == x->kernel && f->phase == x->c->phase && f->path == x->c->path &&
-            f->dtype == x->c->kv_cache_dtype)
-            return f;
-    }
-    return NULL;
-}
-
-int kvg_wants_renewal(struct kvg_execution *x)
-{
-    struct kvg_follower *f = x->timed ? NULL : kvg_follower_of(x);
-    return !f || f->times++ < KVG_FOLLOWED_ENOUGH;
-}
-
-int kvg_wants_again(struct kvg_execution *x)
-{
-    struct kvg_follower *f = kvg_follower_of(x);
-    if (f && x->prepared.frame) /* which is not asked for everything: others must still be */
-        return f->again < KVG_FOLLOWED_ENOUGH;
-    return !f || f->again++ < KVG_FOLLOWED_ENOUGH;
-}
-
-struct kvg_session *kvg_session_new_on(const struct kvg_device_source *source)
-{
-    struct kvg_session *session = calloc(1, sizeof *session);
-    if (!session)
-        return NULL;
-    session->source = *source;
-    session->meter = kvg_meter_new();
-    session->inputs = kvg_input_cache_new(kvg_input_cache_usual_bytes());
-    if (session->meter && session->inputs)
-        return session;
-    kvg_session_free(session);
-    return NULL;
-}
-
-struct kvg_session *kvg_session_new(void)
-{
-    return kvg_session_new_on(&kvg_device_source_cuda);
-}
-
-void kvg_session_free(struct kvg_session *session)
-{
-    if (!session)
-        return;
-    if (session->device)
-        session->device->ops->close(session->device);
-    kvg_meter_free(session->meter);
-    kvg_input_cache_free(session->inputs);
-    free(session);
-}
-
-int kvg_session_tainted(const struct kvg_session *session)
-{
-    return session->tainted;
-}
+#include "harness/measure/work.h"
+#include "inputs.h"
+#include "kernels/registry.h"
+#include "outputs.h"
+#include "predict.h"
+#include "rates.h"
+#include "roofs_beside.h"
+#include "session.h"
+#include "store.h"
+#include "verdict.h"
 
 /* No kernel has the case's name: an unknown one, or "best" and none takes the case. Then the plainest kernel,
  * the one of lowest rank for the usual case of this phase and path, says why. */
@@ -130,7 +37,7 @@ static int no_kernel(struct kvg_execution *x)
     struct kvg_problem problem, usual;
     struct kvg_case c;
     char why[512] = "", unused[512];
-    if (kvg_case_on_gpu(x->c) && kvg_use_device(x))
+    if (kvg_case_on_gpu(x->c) && kvg_inputs_use_device(x))
         return -1;
     if (strpbrk(x->c->kernel, "*?["))
         return kvg_verdict(x, KVG_SKIPPED, "none of the kernels '%s' takes this case", x->c->kernel);
@@ -169,7 +76,7 @@ static int find_kernel(struct kvg_execution *x)
     x->kernel = kvg_registry_find(x->c->kernel);
     if (!x->kernel)
         return no_kernel(x);
-    if (x->kernel->device == KVG_DEVICE_CUDA && kvg_use_device(x))
+    if (x->kernel->device == KVG_DEVICE_CUDA && kvg_inputs_use_device(x))
         return -1;
     kvg_case_problem(x->c, &problem);
     int is_store = x->c->phase == KVG_PHASE_STORE;
@@ -193,7 +100,7 @@ static void scale_range(const float *scale, int64_t count, double *low, double *
 
 static void describe_scales(struct kvg_execution *x)
 {
-    const struct kvg_prepared *p = kvg_verified(x);
+    const struct kvg_prepared *p = kvg_inputs_verified(x);
     struct kvg_row *row = x->row;
     int64_t count = p->scale_stride ? p->problem.kv_heads : 1;
     if (p->q_scale)
@@ -216,56 +123,87 @@ static int64_t peak_resident_bytes(void)
 
 static int make_workspace(struct kvg_execution *x)
 {
-    x->workspace_bytes = x->kernel->workspace_bytes ? x->kernel->workspace_bytes(&x->prepared.problem) : 0;
-    if (x->workspace_bytes < 0)
-        return kvg_verdict(x, KVG_INCORRECT, "workspace_bytes returned %lld", (long long)x->workspace_bytes);
-    x->guards = kvg_guard_create();
-    if (!x->guards)
+    x->site.workspace_bytes =
+        x->kernel->workspace_bytes ? x->kernel->workspace_bytes(&x->prepared.problem) : 0;
+    if (x->site.workspace_bytes < 0)
+        return kvg_verdict(x, KVG_INCORRECT, "workspace_bytes returned %lld",
+                           (long long)x->site.workspace_bytes);
+    x->site.guards = kvg_guard_create();
+    if (!x->site.guards)
         return kvg_verdict(x, KVG_OUT_OF_MEMORY, "no memory for the outputs");
-    x->workspace = kvg_place(x, "workspace", x->workspace_bytes);
-    return x->workspace ? 0 : -1;
+    x->site.workspace = kvg_buffer_alloc(x, "workspace", x->site.workspace_bytes);
+    return x->site.workspace ? 0 : -1;
 }
 
-static void execute_prepared(struct kvg_execution *x)
+static void take_roofs(void *context, int again)
 {
+    kvg_roofs_take(context, again);
+}
+
+static void fill_rates(struct kvg_execution *x)
+{
+    const struct kvg_rating rating = {.c = x->c,
+                                      .row = x->row,
+                                      .on_device = x->site.device != NULL,
+                                      .cache_bytes = kvg_last_cache_bytes(x),
+                                      .take_roofs = x->options->measure_roofs ? take_roofs : NULL,
+                                      .context = x};
+    kvg_rates_fill(&rating);
+}
+
+static enum kvg_ended execute_phase(struct kvg_execution *x)
+{
+    if (x->c->phase == KVG_PHASE_STORE)
+        return kvg_execute_store(x);
+    if (!kvg_case_predicts(x->c))
+        return kvg_execute_attention(x);
+    kvg_execute_prediction(x);
+    return KVG_ENDED_ROW;
+}
+
+static enum kvg_ended execute_prepared(struct kvg_execution *x)
+{
+    const struct kvg_site *site = &x->site;
     describe_scales(x);
-    kvg_count_work(x);
+    kvg_work_count(&x->prepared, x->row);
     if (make_workspace(x))
-        return;
-    kvg_account(&x->prepared, x->workspace_bytes, x->row);
+        return KVG_ENDED_ROW;
+    kvg_account(&x->prepared, site->workspace_bytes, x->row);
     kvg_stopwatch_turn(&x->watch, KVG_VERIFYING);
-    if (kvg_case_predicts(x->c))
-        kvg_execute_prediction(x);
-    else if (x->c->phase == KVG_PHASE_STORE)
-        kvg_execute_store(x);
-    else
-        kvg_execute_attention(x);
-    if (!x->device && !x->session->tainted)
-        kvg_check_all_memory(x);
-    if (x->device)
-        x->row->device_bytes = kvg_device_taken(x->memory);
-    if (x->device && x->device->lost && !x->session->tainted)
+    const enum kvg_ended ended = execute_phase(x);
+    if (!site->device && !x->session->tainted)
+        kvg_buffers_check_all(x);
+    if (site->device)
+        x->row->device_bytes = kvg_device_taken(site->memory);
+    if (site->device && site->device->lost && !x->session->tainted)
         kvg_verdict_of_device(x, "something timed apart", NULL);
     if (x->timed)
         kvg_stopwatch_turn(&x->watch, KVG_TIMING);
-    kvg_rate(x);
+    fill_rates(x);
+    return ended;
 }
 
 static void release(struct kvg_execution *x)
 {
-    kvg_guard_free(x->guards);
-    kvg_device_memory_free(x->memory);
-    kvg_whole_free(x);
+    kvg_site_free(&x->site);
+    kvg_outputs_free(x->outputs);
     kvg_prepared_free(&x->part);
     kvg_prepared_free(&x->prepared);
-    for (int i = 0; i < KVG_FETCHED_COUNT; i++)
-        free(x->fetched[i]);
 }
 
-void kvg_execute_in(struct kvg_session *session, const struct kvg_case *c,
-                    const struct kvg_run_options *options, struct kvg_row *row, char **report)
+enum kvg_ended kvg_execute_in(struct kvg_session *session, const struct kvg_case *c,
+                              const struct kvg_run_options *options, struct kvg_row *row, char **report)
 {
-    struct kvg_execution x = {.session = session, .c = c, .options = options, .row = row, .report = report};
+    struct kvg_device_calls calls = {0};
+    struct kvg_outputs outputs = {0};
+    struct kvg_execution x = {.session = session,
+                              .c = c,
+                              .options = options,
+                              .row = row,
+                              .report = report,
+                              .calls = &calls,
+                              .outputs = &outputs};
+    enum kvg_ended ended = KVG_ENDED_ROW;
     char started[KVG_UTC_MAX];
     if (report)
         *report = NULL;
@@ -280,23 +218,11 @@ void kvg_execute_in(struct kvg_session *session, const struct kvg_case *c,
     if (kvg_case_to_row(c, row))
         kvg_verdict(&x, KVG_OUT_OF_MEMORY, "no memory for the row");
     else if (find_kernel(&x) == 0) {
-        if (kvg_prepare_inputs(&x) == 0)
-            execute_prepared(&x);
+        if (kvg_inputs_prepare(&x) == 0)
+            ended = execute_prepared(&x);
         kvg_stopwatch_tell(&x.watch, row);
     }
     release(&x);
     row->peak_resident_bytes = peak_resident_bytes();
-}
-
-void kvg_execute(const struct kvg_case *c, const struct kvg_run_options *options, struct kvg_row *row)
-{
-    struct kvg_session *session = kvg_session_new();
-    if (session) {
-        kvg_execute_in(session, c, options, row, NULL);
-        kvg_session_free(session);
-        return;
-    }
-    kvg_case_to_row(c, row);
-    row->status = KVG_OUT_OF_MEMORY;
-    kvg_row_set_string(&row->reason, "no memory for the buffers of the measurement");
+    return ended;
 }

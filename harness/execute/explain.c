@@ -1,41 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * execute_failure.c: what a row says of its failure beside the reason: the suspected kind of fault, what
- * speaks for it, and the evidence. Everything here runs after the verdict and never changes it.
+ * explain.c: evidence and suspected kind of fault of a wrong output. Everything here runs after the verdict and does
+ * not change it.
  */
-#include <stdarg.h>
+#include "explain.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "buffers.h"
+#include "call.h"
 #include "harness/diagnose/dump.h"
-#include "execute.h"
+#include "harness/machine/clock.h"
+#include "inputs.h"
+#include "outputs.h"
+#include "session.h"
+#include "verdict.h"
 
 enum { CALLS_AGAIN = 3 };
 #define SECONDS_AGAIN 2.0 /* after so long no further call begins */
-
-void kvg_suspect(struct kvg_execution *x, enum kvg_fault_class suspected, const char *format, ...)
-{
-    char why[1024];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(why, sizeof why, format, args);
-    va_end(args);
-    kvg_row_set_string(&x->row->suspected, kvg_fault_class_name(suspected));
-    kvg_row_set_string(&x->row->suspicion, why);
-}
-
-void kvg_session_announce(struct kvg_session *session, void (*tell)(void *context, int run), void *context)
-{
-    session->tell = tell;
-    session->tell_context = context;
-}
-
-void kvg_announce(const struct kvg_execution *x, enum kvg_run_kind run)
-{
-    if (x->session->tell)
-        x->session->tell(x->session->tell_context, (int)run);
-}
 
 static void put_evidence(struct kvg_execution *x, const struct kvg_evidence *evidence)
 {
@@ -48,7 +32,7 @@ static void put_evidence(struct kvg_execution *x, const struct kvg_evidence *evi
 
 static void remember_scales(struct kvg_execution *x)
 {
-    struct kvg_past_scales *past = &x->session->past;
+    struct kvg_past_scales *past = &x->session->history.past;
     const struct kvg_prepared *p = &x->prepared;
     const int64_t heads = p->problem.kv_heads;
     if (past->known || heads > KVG_PAST_HEADS)
@@ -66,23 +50,22 @@ static void remember_scales(struct kvg_execution *x)
 /* Bytes of the output that was last compared. */
 static int64_t compared_bytes(const struct kvg_execution *x)
 {
-    const struct kvg_prepared *p = kvg_verified(x);
-    return p->total_q * p->problem.q_heads * p->problem.head_dim * (int64_t)sizeof(uint16_t);
+    return kvg_out_bytes(kvg_inputs_verified(x));
 }
 
-void kvg_remember_output(struct kvg_execution *x)
+void kvg_explain_remember(struct kvg_execution *x)
 {
     struct kvg_session *s = x->session;
     remember_scales(x);
-    s->right_outputs[s->right_count++ % KVG_RIGHT_OUTPUTS] =
-        kvg_hash_bytes(x->compared_out, compared_bytes(x));
+    s->history.right_outputs[s->history.right_count++ % KVG_RIGHT_OUTPUTS] =
+        kvg_hash_bytes(x->outputs->compared_out, compared_bytes(x));
 }
 
 static int was_right_before(const struct kvg_execution *x, uint64_t hash)
 {
     const struct kvg_session *s = x->session;
-    for (int64_t i = 0; i < s->right_count && i < KVG_RIGHT_OUTPUTS; i++)
-        if (s->right_outputs[i] == hash)
+    for (int64_t i = 0; i < s->history.right_count && i < KVG_RIGHT_OUTPUTS; i++)
+        if (s->history.right_outputs[i] == hash)
             return 1;
     return 0;
 }
@@ -120,25 +103,25 @@ static void restore(struct kvg_execution *x, struct saved *s)
 static void call_again(struct kvg_execution *x, const struct kvg_attention_args *args, struct kvg_failure *f)
 {
     const struct kvg_prepared *p = &x->prepared; /* all of it, on a device too */
-    const int64_t bytes = p->total_q * p->problem.q_heads * p->problem.head_dim * (int64_t)sizeof *f->out;
+    const int64_t bytes = kvg_out_bytes(p);
     const double begin = kvg_now();
     uint64_t before, after;
     struct saved saved;
     struct kvg_row other;
-    if (save(x, &saved) == 0 && kvg_digest(x, args->out, bytes, &before) == 0) {
+    if (save(x, &saved) == 0 && kvg_buffer_hash(x, args->out, bytes, &before) == 0) {
         for (int i = 0; i < CALLS_AGAIN && !f->unstable && kvg_now() - begin < SECONDS_AGAIN; i++) {
-            if (kvg_call_attention(x, args) || kvg_digest(x, args->out, bytes, &after))
+            if (kvg_call_attention(x, args) || kvg_buffer_hash(x, args->out, bytes, &after))
                 break;
             f->unstable = after != before;
         }
-        x->clear_workspace = 1;
-        if (!f->unstable && x->workspace_bytes > 0 && kvg_now() - begin < SECONDS_AGAIN &&
+        x->site.clear_workspace = 1;
+        if (!f->unstable && x->site.workspace_bytes > 0 && kvg_now() - begin < SECONDS_AGAIN &&
             kvg_call_attention(x, args) == 0 && kvg_row_init(&other) == 0) {
             f->workspace =
-                kvg_compare_outputs(x, args, f->expectation, 0, &other) == 0 && other.status == KVG_PASSED;
+                kvg_outputs_compare(x, args, f->expectation, 0, &other) == 0 && other.status == KVG_PASSED;
             kvg_row_free(&other);
         }
-        x->clear_workspace = 0;
+        x->site.clear_workspace = 0;
     }
     restore(x, &saved);
 }
@@ -188,10 +171,10 @@ static void call_on_zeros(struct kvg_execution *x, const struct kvg_attention_ar
     const int64_t rows = p->total_q * p->problem.q_heads, count = rows * p->problem.head_dim;
     struct kvg_row other;
     struct kvg_error error;
-    kvg_poison(x, args->out, count * (int64_t)sizeof *out);
+    kvg_buffer_poison(x, args->out, count * (int64_t)sizeof *out);
     if (args->lse)
-        kvg_poison(x, args->lse, rows * (int64_t)sizeof *lse);
-    kvg_poison(x, x->workspace, x->workspace_bytes);
+        kvg_buffer_poison(x, args->lse, rows * (int64_t)sizeof *lse);
+    kvg_buffer_poison(x, x->site.workspace, x->site.workspace_bytes);
     if ((x->kernel->prepare && x->kernel->prepare(args)) || x->kernel->attention(args))
         return;
     memcpy(out, args->out, (size_t)count * sizeof *out);
@@ -221,7 +204,7 @@ static void diagnose(struct kvg_execution *x, const struct kvg_attention_args *a
     kvg_diagnose_attention(f, &diagnosis);
     if (zeros && fill_unowned(p, 0))
         x->session->tainted = 1; /* the cache is not what it was */
-    kvg_suspect(x, diagnosis.suspected, "%s", diagnosis.why);
+    kvg_verdict_suspect(x, diagnosis.suspected, "%s", diagnosis.why);
 }
 
 /* ---------------------------------------------------------------- dumps */
@@ -258,11 +241,11 @@ static void dump_store(const struct kvg_execution *x, const void *k_cache, const
 void kvg_explain_attention(struct kvg_execution *x, const struct kvg_attention_args *args,
                            const struct kvg_expectation *e, enum kvg_run_kind run)
 {
-    const struct kvg_prepared *p = kvg_verified(x);
+    const struct kvg_prepared *p = kvg_inputs_verified(x);
     const int64_t rows = p->total_q * p->problem.q_heads, out_bytes = compared_bytes(x);
-    const uint16_t *out = x->compared_out;
-    const float *lse = x->compared_lse;
-    if (x->whole_failed)
+    const uint16_t *out = x->outputs->compared_out;
+    const float *lse = x->outputs->compared_lse;
+    if (x->outputs->whole_failed)
         return; /* the rows that the references know are right */
     uint16_t *out_copy = malloc((size_t)out_bytes + 1);
     float *lse_copy = malloc((size_t)rows * sizeof *lse_copy + 1);
@@ -276,7 +259,7 @@ void kvg_explain_attention(struct kvg_execution *x, const struct kvg_attention_a
                                 .out = out_copy,
                                 .lse = lse ? lse_copy : NULL,
                                 .run = run,
-                                .past = &x->session->past,
+                                .past = &x->session->history.past,
                                 .old_output = was_right_before(x, kvg_hash_bytes(out, out_bytes))};
         remember_scales(x);
         kvg_evidence_attention(&f, evidence);
@@ -287,6 +270,49 @@ void kvg_explain_attention(struct kvg_execution *x, const struct kvg_attention_a
     free(out_copy);
     free(lse_copy);
     free(evidence);
+}
+
+/* ---------------------------------------------------------------- further runs */
+
+/* The comparison of a further run failed, or filled `other`. */
+static int judge(struct kvg_execution *x, int failed, const struct kvg_row *other, const char *when,
+                 const struct kvg_suspicion *known)
+{
+    if (failed || other->status != KVG_INCORRECT)
+        return failed;
+    if (known)
+        kvg_verdict_suspect(x, known->fault, "%s", known->why);
+    return kvg_verdict(x, KVG_INCORRECT, "%s: %s", when, other->reason);
+}
+
+int kvg_output_hold(struct kvg_execution *x, const struct kvg_attention_args *args,
+                    const struct kvg_expectation *e, enum kvg_run_kind run, const char *when,
+                    const struct kvg_suspicion *known)
+{
+    struct kvg_row other;
+    if (kvg_row_init(&other))
+        return kvg_verdict(x, KVG_OUT_OF_MEMORY, "no memory for a row");
+    /* The plain kernel's output belongs to the first values, not to renewed ones. */
+    const int whole = run != KVG_RUN_RENEWED;
+    const int failed = judge(x, kvg_outputs_compare(x, args, e, whole, &other), &other, when, known);
+    if (other.status == KVG_INCORRECT && !known)
+        kvg_explain_attention(x, args, e, run);
+    kvg_row_free(&other);
+    return failed;
+}
+
+int kvg_host_output_hold(struct kvg_execution *x, const uint16_t *out, const float *lse,
+                         const struct kvg_expectation *e, const char *when, const struct kvg_suspicion *known)
+{
+    struct kvg_row other;
+    struct kvg_error error;
+    if (kvg_row_init(&other))
+        return kvg_verdict(x, KVG_OUT_OF_MEMORY, "no memory for a row");
+    const int failed =
+        kvg_compare_attention(e, out, lse, &other, &error) ? kvg_verdict_of_error(x, &error) : 0;
+    const int judged = judge(x, failed, &other, when, known);
+    kvg_row_free(&other);
+    return judged;
 }
 
 /* ---------------------------------------------------------------- store */
@@ -303,12 +329,12 @@ void kvg_explain_store(struct kvg_execution *x, const void *k_cache, const void 
     }
     free(evidence);
     kvg_diagnose_store(&x->prepared, k_cache, v_cache, run, &diagnosis);
-    kvg_suspect(x, diagnosis.suspected, "%s", diagnosis.why);
+    kvg_verdict_suspect(x, diagnosis.suspected, "%s", diagnosis.why);
 }
 
 void kvg_explain_quantize_q(struct kvg_execution *x, const uint8_t *q8)
 {
     struct kvg_diagnosis diagnosis;
     kvg_diagnose_quantize_q(&x->prepared, q8, &diagnosis);
-    kvg_suspect(x, diagnosis.suspected, "%s", diagnosis.why);
+    kvg_verdict_suspect(x, diagnosis.suspected, "%s", diagnosis.why);
 }

@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * execute_predict.c: a case of attention on the model of Hopper's FP8 unit. The row gets the errors and gains
- * that a kernel with this accumulator would have; its status is passed whatever they are, for there is nobody
- * to blame, and what belongs to a verdict (ratios to a bound, limits) stays blank.
+ * predict.c: attention on the model of Hopper's FP8 unit.
+ *
+ * The row gets the errors and gains that a kernel with this accumulator would have. Its status is passed whatever
+ * they are, since no kernel is judged, and the columns of a verdict (ratios to a bound, limits) stay blank.
  */
+#include "predict.h"
+
 #include <math.h>
 #include <stdlib.h>
 
+#include "outputs.h"
 #include "reference/attention_predict.h"
-#include "execute.h"
+#include "verdict.h"
 
 /* FlashAttention-3's fp8 path as it is meant: P in e4m3 relative to the running maximum, last tile first. */
 static void arithmetic(const struct kvg_problem *problem, int64_t seq_len, struct kvg_arithmetic *out)
@@ -88,7 +92,7 @@ static void compare(struct kvg_execution *x, const struct predicted *p)
     struct kvg_expectation *expectation = NULL;
     struct kvg_error error;
     struct kvg_row *row = x->row;
-    if (kvg_expect_all(x, &expectation))
+    if (kvg_outputs_expect(x, &expectation))
         return;
     if (kvg_compare_attention(expectation, p->rounded, p->lse, row, &error))
         kvg_verdict_of_error(x, &error);

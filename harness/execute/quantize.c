@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * execute_quantize.c: the quantising of Q for a kernel of the fp8 path: right bit by bit or not at all.
+ * quantize.c: the quantising of Q for a kernel of path fp8: bit by bit right, or incorrect.
  */
+#include "quantize.h"
+
 #include <stdlib.h>
 #include <string.h>
 
+#include "buffers.h"
+#include "explain.h"
+#include "harness/prepare/prepare.h"
+#include "harness/verify/verify.h"
 #include "kernels/registry.h"
-#include "execute.h"
+#include "timing.h"
+#include "verdict.h"
 
 /* What stands behind the last underscore of a kernel's name: its instruction set. */
 static const char *suffix(const char *name)
@@ -77,11 +84,12 @@ static void fill_ties(const struct kvg_prepared *p, struct ties *t)
 static int bring_ties(struct kvg_execution *x, struct ties *t)
 {
     const int64_t source = t->n * (int64_t)sizeof *t->source, scale = t->scales * (int64_t)sizeof *t->scale;
-    t->seen_source = kvg_place(x, "q of ties", source);
-    t->seen_scale = t->seen_source ? kvg_place(x, "q_scale of ties", scale) : NULL;
-    t->seen_q8 = t->seen_scale ? kvg_place(x, "q8 of ties", t->n) : NULL;
-    return !t->seen_q8 || kvg_send(x, t->seen_source, t->source, source) ||
-                   kvg_send(x, t->seen_scale, t->scale, scale) || kvg_poison(x, t->seen_q8, t->n)
+    t->seen_source = kvg_buffer_alloc(x, "q of ties", source);
+    t->seen_scale = t->seen_source ? kvg_buffer_alloc(x, "q_scale of ties", scale) : NULL;
+    t->seen_q8 = t->seen_scale ? kvg_buffer_alloc(x, "q8 of ties", t->n) : NULL;
+    return !t->seen_q8 || kvg_buffer_send(x, t->seen_source, t->source, source) ||
+                   kvg_buffer_send(x, t->seen_scale, t->scale, scale) ||
+                   kvg_buffer_poison(x, t->seen_q8, t->n)
                ? -1
                : 0;
 }
@@ -92,15 +100,15 @@ static int call_with_ties(struct kvg_execution *x, const struct quantize *q, con
     ties.args.q = t->seen_source;
     ties.args.q8 = t->seen_q8;
     ties.args.scales.q = t->seen_scale;
-    if (kvg_called(x, "quantize_q", timed_quantize(&ties)))
+    if (kvg_call_finish(x, "quantize_q", timed_quantize(&ties)))
         return -1;
-    const uint8_t *got = kvg_fetch(x, KVG_FETCHED_OUT, t->seen_q8, t->n);
+    const uint8_t *got = kvg_buffer_fetch(x, KVG_FETCHED_OUT, t->seen_q8, t->n);
     if (!got)
         return -1;
     for (int64_t i = 0; i < t->n; i++)
         if (got[i] != t->wanted[i]) {
-            kvg_suspect(x, KVG_FAULT_ENCODING,
-                        "Q is not multiplied by the reciprocal of its scale: ties differ");
+            kvg_verdict_suspect(x, KVG_FAULT_ENCODING,
+                                "Q is not multiplied by the reciprocal of its scale: ties differ");
             return kvg_verdict(
                 x, KVG_INCORRECT,
                 "quantize_q of %s: quantize_q: element %lld of a Q whose quotients tie: got code 0x%02x, "
@@ -131,7 +139,7 @@ static int quantize_ties(struct kvg_execution *x, const struct quantize *q)
     return failed;
 }
 
-void kvg_quantize_q(struct kvg_execution *x)
+void kvg_execute_quantize_q(struct kvg_execution *x)
 {
     const struct kvg_prepared *p = &x->prepared;
     struct quantize q = {.kernel = find_quantizer(x)};
@@ -142,7 +150,7 @@ void kvg_quantize_q(struct kvg_execution *x)
     if (!q.kernel)
         return; /* time_quantize_q stays missing */
     problem.q_dtype = KVG_BF16;
-    uint8_t *q8 = kvg_place(x, "q8 of the kernel", bytes);
+    uint8_t *q8 = kvg_buffer_alloc(x, "q8 of the kernel", bytes);
     if (!q8)
         return;
     q.args = (struct kvg_quantize_q_args){
@@ -154,10 +162,11 @@ void kvg_quantize_q(struct kvg_execution *x)
         .q8_stride_token = heads * dim,
         .q8_stride_head = dim,
         .scales = {x->seen.q_scale, x->seen.k_scale, x->seen.v_scale, p->scale_stride},
-        .stream = x->device ? x->device->ops->stream(x->device) : NULL};
-    if (kvg_poison(x, q8, bytes) || kvg_called(x, "quantize_q", timed_quantize(&q)) || kvg_check_memory(x))
+        .stream = x->site.device ? x->site.device->ops->stream(x->site.device) : NULL};
+    if (kvg_buffer_poison(x, q8, bytes) || kvg_call_finish(x, "quantize_q", timed_quantize(&q)) ||
+        kvg_buffers_check(x))
         return;
-    const uint8_t *got = kvg_fetch(x, KVG_FETCHED_OUT, q8, bytes);
+    const uint8_t *got = kvg_buffer_fetch(x, KVG_FETCHED_OUT, q8, bytes);
     if (!got || kvg_row_init(&other))
         return;
     if (kvg_compare_quantize_q(p, got, &other, &error))
@@ -166,6 +175,6 @@ void kvg_quantize_q(struct kvg_execution *x)
         kvg_verdict(x, (enum kvg_status)other.status, "quantize_q of %s: %s", q.kernel->name, other.reason);
         kvg_explain_quantize_q(x, got);
     } else if (!quantize_ties(x, &q) && x->timed)
-        x->row->time_quantize_q = kvg_time_apart(x, timed_quantize, &q);
+        x->row->time_quantize_q = kvg_calls_time_apart(x, timed_quantize, &q);
     kvg_row_free(&other);
 }

@@ -1,24 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * execute_permute.c: a right kernel is given the same work in another order: its pages elsewhere, its heads
- * under other numbers, its sequences from back to front (permute.h), and, on a CPU, shared out over another
- * number of threads. The output must be right again; and where the kernel declares that this is no reason for
- * other bits (kvg_arithmetic.same_bits_under) it must be the verified one, bit by bit.
+ * reorder.c: the same work in another order.
+ *
+ * A right kernel gets its pages at other places, its heads under other numbers, its sequences from back to front
+ * (harness/prepare/permute.h) and, on a CPU, another number of threads. The output must be right again. Where the
+ * kernel declares that its bits do not depend on the order (kvg_arithmetic.same_bits_under), it must have the same
+ * bits as the verified output.
  */
+#include "reorder.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "execute.h"
+#include "buffers.h"
+#include "call.h"
+#include "explain.h"
 #include "harness/prepare/permute.h"
+#include "session.h"
+#include "verdict.h"
 
-/* What a rearrangement is called, and what is suspected where it shows. */
+/* A kind of rearrangement, and the fault that is suspected where it changes the output. */
 struct kind {
     enum kvg_rearrangement which;
     enum kvg_fault_class suspected;
     const char *when;
 };
 enum { KINDS = 4 };
-/* Of K and V together. Smaller cases show the same, and every rearrangement is a copy of them. */
+/* Most bytes of K and V together: every rearrangement is a copy of them, and smaller cases show the same. */
 #define MOST_BYTES (INT64_C(1) << 28)
 static const struct kind kinds[KINDS] = {
     {KVG_MOVE_PAGES, KVG_FAULT_LAYOUT, "permuted: with its pages at other places"},
@@ -62,12 +70,12 @@ static void release(struct permutation *m)
     free(m->lse_now);
 }
 
-/* Outputs of the call before, where the host can read them. */
+/* The outputs of the last call, where the host can read them. */
 static int bring(struct permutation *m, const void **out, const void **lse)
 {
     struct kvg_execution *x = m->x;
-    *out = kvg_fetch(x, KVG_FETCHED_OUT, m->args->out, m->rows * m->out_row);
-    *lse = *out ? kvg_fetch(x, KVG_FETCHED_LSE, m->args->lse, m->rows * m->lse_row) : NULL;
+    *out = kvg_buffer_fetch(x, KVG_FETCHED_OUT, m->args->out, m->rows * m->out_row);
+    *lse = *out ? kvg_buffer_fetch(x, KVG_FETCHED_LSE, m->args->lse, m->rows * m->lse_row) : NULL;
     return *lse ? 0 : -1;
 }
 
@@ -126,8 +134,9 @@ static int send_moved(struct permutation *m, const struct kvg_permuted *host)
     for (int i = 0; i < PIECES; i++) {
         if (!list[i].from)
             continue;
-        void *to = placed ? (void *)(uintptr_t)*list[i].seen : kvg_place(m->x, list[i].name, list[i].bytes);
-        if (!to || kvg_send(m->x, to, list[i].from, list[i].bytes))
+        void *to =
+            placed ? (void *)(uintptr_t)*list[i].seen : kvg_buffer_alloc(m->x, list[i].name, list[i].bytes);
+        if (!to || kvg_buffer_send(m->x, to, list[i].from, list[i].bytes))
             return -1;
         *list[i].seen = to;
     }
@@ -159,19 +168,8 @@ static int64_t first_difference(const struct permutation *m, const char **what)
 
 static int judge_by_bounds(struct permutation *m, const struct kind *k)
 {
-    struct kvg_row other;
-    struct kvg_error error;
-    if (kvg_row_init(&other))
-        return kvg_verdict(m->x, KVG_OUT_OF_MEMORY, "no memory for a row");
-    int failed = kvg_compare_attention(m->e, m->out_now, m->lse_now, &other, &error)
-                     ? kvg_verdict_of_error(m->x, &error)
-                     : 0;
-    if (!failed && other.status == KVG_INCORRECT) {
-        kvg_suspect(m->x, k->suspected, "right until the same work was given in another order");
-        failed = kvg_verdict(m->x, KVG_INCORRECT, "%s: %s", k->when, other.reason);
-    }
-    kvg_row_free(&other);
-    return failed;
+    const struct kvg_suspicion known = {k->suspected, "right until the same work was given in another order"};
+    return kvg_host_output_hold(m->x, m->out_now, m->lse_now, m->e, k->when, &known);
 }
 
 static int judge(struct permutation *m, const struct kind *k)
@@ -183,7 +181,7 @@ static int judge(struct permutation *m, const struct kind *k)
     if (!declared)
         return judge_by_bounds(m, k);
     const int64_t at = first_difference(m, &what), heads = m->x->prepared.problem.q_heads;
-    kvg_suspect(m->x, k->suspected, "the same work in another order gives other bits");
+    kvg_verdict_suspect(m->x, k->suspected, "the same work in another order gives other bits");
     return kvg_verdict(
         m->x, KVG_INCORRECT,
         "%s: other bits in %s, first in query row %lld head %lld, although the kernel declares that "
@@ -210,7 +208,8 @@ static int run_moved(struct permutation *m, const struct kind *k)
     return failed;
 }
 
-/* Only where the kernel would do the same arithmetic with them: else it is another case. */
+/* With another number of threads. Only where the kernel declares the same arithmetic for it: else the expectation is
+ * that of another case. */
 static int run_shared(struct permutation *m, const struct kind *k)
 {
     struct kvg_execution *x = m->x;
@@ -218,9 +217,9 @@ static int run_shared(struct permutation *m, const struct kind *k)
     struct kvg_attention_args args = *m->args;
     struct kvg_arithmetic other;
     const void *out, *lse;
-    void *workspace = x->workspace;
-    const int64_t bytes = x->workspace_bytes;
-    if (x->device)
+    void *workspace = x->site.workspace;
+    const int64_t bytes = x->site.workspace_bytes;
+    if (x->site.device)
         return 0;
     problem.threads = problem.threads > 1 ? 1 : 2;
     memset(&other, 0, sizeof other);
@@ -229,15 +228,15 @@ static int run_shared(struct permutation *m, const struct kind *k)
         return 0;
     const int64_t need = x->kernel->workspace_bytes ? x->kernel->workspace_bytes(&problem) : 0;
     if (need > bytes) {
-        x->workspace = kvg_place(x, "workspace for another number of threads", need);
-        x->workspace_bytes = need;
+        x->site.workspace = kvg_buffer_alloc(x, "workspace for another number of threads", need);
+        x->site.workspace_bytes = need;
     }
     args.problem = &problem;
-    args.workspace = x->workspace;
-    args.workspace_bytes = x->workspace_bytes;
-    int failed = !x->workspace || kvg_call_attention(x, &args) || bring(m, &out, &lse) ? -1 : 0;
-    x->workspace = workspace;
-    x->workspace_bytes = bytes;
+    args.workspace = x->site.workspace;
+    args.workspace_bytes = x->site.workspace_bytes;
+    int failed = !x->site.workspace || kvg_call_attention(x, &args) || bring(m, &out, &lse) ? -1 : 0;
+    x->site.workspace = workspace;
+    x->site.workspace_bytes = bytes;
     if (failed)
         return -1;
     memcpy(m->out_now, out, (size_t)(m->rows * m->out_row));
@@ -245,28 +244,27 @@ static int run_shared(struct permutation *m, const struct kind *k)
     return judge(m, k);
 }
 
-/* Which kinds this case can show and has not shown often enough. */
+/* The kinds that this case can show and that its kernel has not been shown often enough. */
 static int wanted(struct kvg_execution *x, int want[KINDS])
 {
     const struct kvg_prepared *p = &x->prepared;
-    const struct kvg_follower *f = kvg_follower_of(x);
+    const struct kvg_follower *f = kvg_session_follower(x);
     const int64_t cache = 2 * p->cache_elements * kvg_dtype_bytes(p->problem.kv_dtype);
-    const int has[KINDS] = {p->num_blocks > 1, p->problem.q_heads > 1, p->problem.batch > 1, !x->device};
+    const int has[KINDS] = {p->num_blocks > 1, p->problem.q_heads > 1, p->problem.batch > 1, !x->site.device};
     int any = 0;
     int64_t available = INT64_MAX, total;
-    if (x->device && x->device->ops->memory(x->device, &available, &total))
+    if (x->site.device && x->site.device->ops->memory(x->site.device, &available, &total))
         return 0;
-    /* The K and V of a frame are on the device alone. Where there is no room for another cache there is no
-     * verdict. */
+    /* K and V of a frame exist on the device alone. Without room for another cache there is no further run. */
     if (p->frame || cache > MOST_BYTES || available < 2 * cache)
         return 0;
     for (int i = 0; i < KINDS; i++)
-        any += want[i] = has[i] && (!f || f->moved[i] < KVG_FOLLOWED_ENOUGH);
+        any += want[i] = has[i] && (!f || f->reordered[i] < KVG_FOLLOWED_ENOUGH);
     return any;
 }
 
-int kvg_attend_permuted(struct kvg_execution *x, const struct kvg_attention_args *args,
-                        const struct kvg_expectation *e)
+int kvg_attention_reorder(struct kvg_execution *x, const struct kvg_attention_args *args,
+                          const struct kvg_expectation *e)
 {
     struct permutation m = {.x = x, .args = args, .e = e};
     int want[KINDS];
@@ -274,14 +272,14 @@ int kvg_attend_permuted(struct kvg_execution *x, const struct kvg_attention_args
         return 0;
     memset(&m.arithmetic, 0, sizeof m.arithmetic);
     x->kernel->arithmetic(args->problem, args->problem->max_seq_len, &m.arithmetic);
-    struct kvg_follower *f = kvg_follower_of(x);
+    struct kvg_follower *f = kvg_session_follower(x);
     int failed = make(&m) || keep_verified(&m) ? -1 : 0;
     for (int i = 0; i < KINDS && !failed; i++) {
         if (!want[i])
             continue;
         failed = kinds[i].which == KVG_MOVE_WORK ? run_shared(&m, &kinds[i]) : run_moved(&m, &kinds[i]);
         if (f)
-            f->moved[i]++;
+            f->reordered[i]++;
     }
     release(&m);
     return failed;

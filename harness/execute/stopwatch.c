@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-#include "harness/measure/measure.h"
+#include "harness/machine/clock.h"
 
 void kvg_stopwatch_start(struct kvg_stopwatch *w, enum kvg_activity first)
 {

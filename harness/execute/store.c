@@ -1,14 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * execute_store.c: a case of store: right bit by bit or not at all.
+ * store.c: a case of store: bit by bit right, or incorrect.
  */
+#include "store.h"
+
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "execute.h"
+#include "buffers.h"
+#include "device_calls.h"
+#include "explain.h"
+#include "far.h"
 #include "harness/machine/nvtx.h"
+#include "harness/measure/evict.h"
+#include "harness/measure/roofs.h"
+#include "harness/prepare/prepare.h"
+#include "harness/verify/verify.h"
+#include "harness/verify/whole.h"
+#include "inputs.h"
+#include "session.h"
+#include "timing.h"
+#include "verdict.h"
 
 struct store {
     struct kvg_execution *x;
@@ -22,8 +35,8 @@ static int allocate(struct store *s)
 {
     struct kvg_execution *x = s->x;
     s->cache_bytes = x->prepared.cache_elements * kvg_dtype_bytes(x->prepared.problem.kv_dtype);
-    s->k_cache = kvg_place(x, "k_cache of the kernel", s->cache_bytes);
-    s->v_cache = s->k_cache ? kvg_place(x, "v_cache of the kernel", s->cache_bytes) : NULL;
+    s->k_cache = kvg_buffer_alloc(x, "k_cache of the kernel", s->cache_bytes);
+    s->v_cache = s->k_cache ? kvg_buffer_alloc(x, "v_cache of the kernel", s->cache_bytes) : NULL;
     return s->v_cache ? 0 : -1;
 }
 
@@ -48,15 +61,15 @@ static void fill_args(struct store *s)
         .num_blocks = p->num_blocks,
         .scales = {NULL, quantised ? x->seen.k_scale : NULL, quantised ? x->seen.v_scale : NULL,
                    p->scale_stride},
-        .workspace = x->workspace,
-        .workspace_bytes = x->workspace_bytes,
-        .stream = x->device ? x->device->ops->stream(x->device) : NULL,
+        .workspace = x->site.workspace,
+        .workspace_bytes = x->site.workspace_bytes,
+        .stream = x->site.device ? x->site.device->ops->stream(x->site.device) : NULL,
     };
 }
 
 static int poison_cache(struct kvg_execution *x, void *cache, int64_t bytes)
 {
-    return kvg_fill_bytes(x, cache, kvg_poison_byte(x->prepared.problem.kv_dtype), bytes);
+    return kvg_buffer_fill(x, cache, kvg_poison_byte(x->prepared.problem.kv_dtype), bytes);
 }
 
 static int poison_caches(struct store *s)
@@ -66,22 +79,22 @@ static int poison_caches(struct store *s)
                : 0;
 }
 
-/* One call; nobody has looked at the memory yet. */
+/* One call, without the check of the memory. */
 static int call_store(struct store *s)
 {
     struct kvg_execution *x = s->x;
-    return poison_caches(s) || kvg_poison(x, x->workspace, x->workspace_bytes) ||
-                   kvg_called(x, "store", x->kernel->store(&s->args))
+    return poison_caches(s) || kvg_buffer_poison(x, x->site.workspace, x->site.workspace_bytes) ||
+                   kvg_call_finish(x, "store", x->kernel->store(&s->args))
                ? -1
                : 0;
 }
 
 static int run_once(struct store *s)
 {
-    return call_store(s) || kvg_check_memory(s->x) ? -1 : 0;
+    return call_store(s) || kvg_buffers_check(s->x) ? -1 : 0;
 }
 
-/* Elements of the pages that the host compared with its own when the case was made. */
+/* Elements of the pages that the host compared with its own when the case was prepared. */
 static int64_t verified_elements(const struct kvg_prepared *part)
 {
     int64_t pages = 0;
@@ -90,11 +103,11 @@ static int64_t verified_elements(const struct kvg_prepared *part)
     return 2 * pages * part->k_pages.stride_block;
 }
 
-/* Caches of a made case against those that the device's own plain store made. */
+/* Compares the caches of a frame with those that the device's own plain store made. */
 static int compare_there(struct store *s, struct kvg_row *row)
 {
     struct kvg_execution *x = s->x;
-    struct kvg_device *d = x->device;
+    struct kvg_device *d = x->site.device;
     struct kvg_error error;
     const void *const want[2] = {x->seen.k_cache, x->seen.v_cache}, *const got[2] = {s->k_cache, s->v_cache};
     int64_t first[2];
@@ -120,8 +133,8 @@ static int compare(struct store *s, struct kvg_row *row, enum kvg_run_kind run)
     struct kvg_error error;
     if (x->prepared.frame)
         return compare_there(s, row);
-    const void *k = kvg_fetch(x, KVG_FETCHED_K, s->k_cache, s->cache_bytes),
-               *v = k ? kvg_fetch(x, KVG_FETCHED_V, s->v_cache, s->cache_bytes) : NULL;
+    const void *k = kvg_buffer_fetch(x, KVG_FETCHED_K, s->k_cache, s->cache_bytes),
+               *v = k ? kvg_buffer_fetch(x, KVG_FETCHED_V, s->v_cache, s->cache_bytes) : NULL;
     if (!v)
         return -1;
     if (kvg_compare_store(&x->prepared, k, v, row, &error))
@@ -141,7 +154,7 @@ static int call(void *context)
 static int timed_call(void *context)
 {
     struct store *s = context;
-    return s->x->recording ? kvg_replay(s->x) : s->x->kernel->store(&s->args);
+    return s->x->calls->recording ? kvg_calls_replay(s->x) : s->x->kernel->store(&s->args);
 }
 
 /* The caches are not poisoned between timed calls: that would write all of their lines. */
@@ -149,8 +162,8 @@ static void before_cold(void *context)
 {
     struct store *s = context;
     const struct kvg_prepared *p = &s->x->prepared;
-    if (s->x->device) {
-        kvg_device_flush(s->x);
+    if (s->x->site.device) {
+        kvg_calls_flush(s->x);
         return;
     }
     int64_t source = p->store_tokens * p->problem.kv_heads * p->problem.head_dim * (int64_t)sizeof(uint16_t);
@@ -160,7 +173,7 @@ static void before_cold(void *context)
     kvg_evict_range(s->v_cache, s->cache_bytes);
     kvg_evict_range(p->slot_mapping, p->store_tokens * (int64_t)sizeof(int64_t));
     kvg_meter_sweep(s->x->session->meter);
-    kvg_wake_team(p->problem.threads);
+    kvg_team_wake(p->problem.threads);
 }
 
 static int time_calls(struct store *s)
@@ -172,18 +185,18 @@ static int time_calls(struct store *s)
     kvg_stopwatch_turn(&x->watch, KVG_TIMING);
     if (poison_caches(s))
         return -1;
-    int failed = kvg_record(x, call, s) || kvg_time(x, &m);
-    kvg_forget(x);
+    int failed = kvg_calls_record(x, call, s) || kvg_calls_time(x, &m);
+    kvg_calls_forget(x);
     if (failed)
         return -1;
-    return compare(s, x->row, KVG_RUN_TIMED) ? -1 : kvg_check_memory(x);
+    return compare(s, x->row, KVG_RUN_TIMED) ? -1 : kvg_buffers_check(x);
 }
 
 static int run_renewed(struct store *s)
 {
     struct kvg_execution *x = s->x;
     struct kvg_row other;
-    if (kvg_renew_inputs(x, x->c->seed + 1000003) || run_once(s))
+    if (kvg_inputs_renew(x, x->c->seed + 1000003) || run_once(s))
         return -1;
     if (kvg_row_init(&other))
         return kvg_verdict(x, KVG_OUT_OF_MEMORY, "no memory for a row");
@@ -196,12 +209,13 @@ static int run_renewed(struct store *s)
 
 static int hash_caches(struct store *s, uint64_t *k, uint64_t *v)
 {
-    return kvg_digest(s->x, s->k_cache, s->cache_bytes, k) || kvg_digest(s->x, s->v_cache, s->cache_bytes, v)
+    return kvg_buffer_hash(s->x, s->k_cache, s->cache_bytes, k) ||
+                   kvg_buffer_hash(s->x, s->v_cache, s->cache_bytes, v)
                ? -1
                : 0;
 }
 
-/* Once more: the caches of a run whose hashes are k and v must come out again. */
+/* One more run must give the caches whose hashes are k and v. */
 static int run_again(struct store *s, uint64_t k, uint64_t v)
 {
     uint64_t k_now, v_now;
@@ -209,11 +223,12 @@ static int run_again(struct store *s, uint64_t k, uint64_t v)
         return -1;
     if (k_now == k && v_now == v)
         return 0;
-    if (kvg_check_memory(s->x)) /* who writes where he must not changes what is stored, too */
+    if (kvg_buffers_check(s->x)) /* a stray write may change what is stored, too */
         return -1;
     if (!s->x->prepared.frame) {
-        const void *k_here = kvg_fetch(s->x, KVG_FETCHED_K, s->k_cache, s->cache_bytes),
-                   *v_here = k_here ? kvg_fetch(s->x, KVG_FETCHED_V, s->v_cache, s->cache_bytes) : NULL;
+        const void *k_here = kvg_buffer_fetch(s->x, KVG_FETCHED_K, s->k_cache, s->cache_bytes),
+                   *v_here =
+                       k_here ? kvg_buffer_fetch(s->x, KVG_FETCHED_V, s->v_cache, s->cache_bytes) : NULL;
         if (v_here)
             kvg_explain_store(s->x, k_here, v_here, KVG_RUN_REPEAT);
     }
@@ -223,10 +238,10 @@ static int run_again(struct store *s, uint64_t k, uint64_t v)
 static int run_twice(struct store *s)
 {
     uint64_t k, v;
-    return hash_caches(s, &k, &v) || run_again(s, k, v) || kvg_check_memory(s->x) ? -1 : 0;
+    return hash_caches(s, &k, &v) || run_again(s, k, v) || kvg_buffers_check(s->x) ? -1 : 0;
 }
 
-/* A race shows rarely. What no one repairs stays broken, so the memory is looked at once at the end. */
+/* A race shows rarely. A stray write stays visible, so memory is checked once, after the last repeat. */
 static int run_often(struct store *s)
 {
     enum { REPEATS = 50 };
@@ -239,11 +254,10 @@ static int run_often(struct store *s)
             return -1;
         s->x->row->n_repeats = i + 1;
     }
-    return kvg_check_memory(s->x);
+    return kvg_buffers_check(s->x);
 }
 
-/* The slot mapping of pages that lie that much further on, where the kernel sees it; NULL with the verdict.
- */
+/* The slot mapping with first_block added to every page, where the kernel sees it; NULL with the verdict. */
 static int64_t *far_slots(struct kvg_execution *x, int64_t first_block)
 {
     const struct kvg_prepared *p = &x->prepared;
@@ -256,8 +270,8 @@ static int64_t *far_slots(struct kvg_execution *x, int64_t first_block)
     for (int64_t i = 0; i < p->store_tokens; i++)
         slots[i] = p->slot_mapping[i] < 0 ? p->slot_mapping[i]
                                           : p->slot_mapping[i] + first_block * p->problem.block_size;
-    seen = kvg_place(x, "slot_mapping of far pages", bytes);
-    if (seen && kvg_send(x, seen, slots, bytes))
+    seen = kvg_buffer_alloc(x, "slot_mapping of far pages", bytes);
+    if (seen && kvg_buffer_send(x, seen, slots, bytes))
         seen = NULL;
     free(slots);
     return seen;
@@ -275,15 +289,15 @@ static int run_in(struct store *s, const struct kvg_far_cache *far)
     s->args.slot_mapping = slots;
     s->args.num_blocks += far->first_block;
     if (poison_cache(x, far->filled[0], far->bytes) || poison_cache(x, far->filled[1], far->bytes) ||
-        kvg_poison(x, x->workspace, x->workspace_bytes))
+        kvg_buffer_poison(x, x->site.workspace, x->site.workspace_bytes))
         return -1;
-    kvg_announce(x, KVG_RUN_FAR);
-    int failed = kvg_called(x, "store", x->kernel->store(&s->args));
-    kvg_announce(x, KVG_RUN_FIRST);
-    if (failed || kvg_check_memory(x))
+    kvg_session_tell(x, KVG_RUN_FAR);
+    int failed = kvg_call_finish(x, "store", x->kernel->store(&s->args));
+    kvg_session_tell(x, KVG_RUN_FIRST);
+    if (failed || kvg_buffers_check(x))
         return -1;
-    const void *k = kvg_fetch(x, KVG_FETCHED_K, far->filled[0], far->bytes),
-               *v = k ? kvg_fetch(x, KVG_FETCHED_V, far->filled[1], far->bytes) : NULL;
+    const void *k = kvg_buffer_fetch(x, KVG_FETCHED_K, far->filled[0], far->bytes),
+               *v = k ? kvg_buffer_fetch(x, KVG_FETCHED_V, far->filled[1], far->bytes) : NULL;
     if (!v)
         return -1;
     if (memcmp(k, p->k_cache, (size_t)far->bytes) == 0 && memcmp(v, p->v_cache, (size_t)far->bytes) == 0)
@@ -298,7 +312,7 @@ static int run_far(struct store *s)
 {
     const struct kvg_store_args near = s->args;
     struct kvg_far_cache far;
-    if (kvg_far_cache(s->x, &far))
+    if (kvg_far_cache_make(s->x, &far))
         return 0;
     int failed = run_in(s, &far);
     s->args = near;
@@ -306,7 +320,7 @@ static int run_far(struct store *s)
     return failed;
 }
 
-/* Where both codes are NaN the kernel's becomes the expected one: which NaN stands for NaN is its choice. */
+/* Where both codes are NaN, takes the expected one: a kernel may choose which NaN it stores. */
 static void forgive_nans(const struct kvg_prepared *p, const void *wanted, void *got)
 {
     const enum kvg_ref_format format = kvg_ref_format_of(p->problem.kv_dtype);
@@ -325,12 +339,12 @@ static int run_special(struct store *s)
     if (p->frame)
         return 0;
     kvg_prepared_special(&x->prepared);
-    if (x->device && kvg_seen_fill(x->device, x->memory, p, &x->seen, &error))
+    if (x->site.device && kvg_seen_fill(x->site.device, x->site.memory, p, &x->seen, &error))
         return kvg_verdict_of_device(x, "bringing special values", &error);
     if (run_once(s))
         return -1;
-    void *k = kvg_fetch(x, KVG_FETCHED_K, s->k_cache, s->cache_bytes),
-         *v = k ? kvg_fetch(x, KVG_FETCHED_V, s->v_cache, s->cache_bytes) : NULL;
+    void *k = kvg_buffer_fetch(x, KVG_FETCHED_K, s->k_cache, s->cache_bytes),
+         *v = k ? kvg_buffer_fetch(x, KVG_FETCHED_V, s->v_cache, s->cache_bytes) : NULL;
     if (!v)
         return -1;
     if (p->problem.kv_dtype != KVG_BF16) {
@@ -350,30 +364,42 @@ static int run_special(struct store *s)
     return failed;
 }
 
-void kvg_execute_store(struct kvg_execution *x)
+static enum kvg_ended profile(struct store *s)
 {
-    struct store s = {.x = x};
     char name[KVG_CASE_STRING_MAX];
-    if (allocate(&s))
+    kvg_case_format(s->x->c, name);
+    kvg_nvtx_push(name);
+    const int failed = run_once(s);
+    kvg_nvtx_pop();
+    if (failed)
+        return KVG_ENDED_ROW;
+    kvg_verdict(s->x, KVG_SKIPPED, "profiled: run once, neither verified nor timed");
+    return KVG_ENDED_PROFILED;
+}
+
+static void verify_and_time(struct store *s)
+{
+    struct kvg_execution *x = s->x;
+    if (run_once(s) || compare(s, x->row, KVG_RUN_FIRST) || run_twice(s))
         return;
-    fill_args(&s);
-    if (x->options->profile) {
-        kvg_case_format(x->c, name);
-        kvg_nvtx_push(name);
-        int failed = run_once(&s);
-        kvg_nvtx_pop();
-        if (!failed)
-            kvg_verdict(x, KVG_SKIPPED, "profiled: run once, neither verified nor timed");
-        return;
-    }
-    if (run_once(&s) || compare(&s, x->row, KVG_RUN_FIRST) || run_twice(&s))
-        return;
-    if (x->timed && time_calls(&s))
+    if (x->timed && time_calls(s))
         return;
     kvg_stopwatch_turn(&x->watch, KVG_VERIFYING);
-    const int again = kvg_wants_again(x);
-    if (again && (run_often(&s) || run_far(&s) || run_special(&s)))
+    const int again = kvg_session_wants_again(x);
+    if (again && (run_often(s) || run_far(s) || run_special(s)))
         return;
-    if (again || kvg_wants_renewal(x)) /* which also ends the special values */
-        run_renewed(&s);
+    if (again || kvg_session_wants_renewal(x)) /* a renewal also ends the special values */
+        run_renewed(s);
+}
+
+enum kvg_ended kvg_execute_store(struct kvg_execution *x)
+{
+    struct store s = {.x = x};
+    if (allocate(&s))
+        return KVG_ENDED_ROW;
+    fill_args(&s);
+    if (x->options->profile)
+        return profile(&s);
+    verify_and_time(&s);
+    return KVG_ENDED_ROW;
 }

@@ -14,21 +14,8 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "harness/measure/measure.h"
+#include "caches.h"
 #include "nvtx.h"
-
-/* First line of a file without its newline; "" when there is none. */
-static void read_line(const char *path, char *text, size_t size)
-{
-    text[0] = '\0';
-    FILE *f = fopen(path, "r");
-    if (!f)
-        return;
-    if (!fgets(text, (int)size, f))
-        text[0] = '\0';
-    fclose(f);
-    text[strcspn(text, "\n")] = '\0';
-}
 
 /* Value of the first "key : value" line of a file, without leading blanks; "" when there is none. */
 static void read_key(const char *path, const char *key, char *text, size_t size)
@@ -156,14 +143,15 @@ static void read_cpu(struct cpu *cpu)
     if (!cpu->model[0])
         snprintf(cpu->model, sizeof cpu->model, "unknown");
     isa_line(cpu->flags, cpu->isa, sizeof cpu->isa);
-    read_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", cpu->governor, sizeof cpu->governor);
+    kvg_read_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", cpu->governor,
+                  sizeof cpu->governor);
     if (!cpu->governor[0])
         snprintf(cpu->governor, sizeof cpu->governor, "not visible");
-    read_line("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq", text, sizeof text);
+    kvg_read_line("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq", text, sizeof text);
     cpu->max_frequency = text[0] ? 1000.0 * strtod(text, NULL) : NAN;
-    read_line("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list", text, sizeof text);
+    kvg_read_line("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list", text, sizeof text);
     cpu->smt = text[0] ? list_count(text) : 1;
-    read_line("/sys/devices/system/node/online", text, sizeof text);
+    kvg_read_line("/sys/devices/system/node/online", text, sizeof text);
     cpu->nodes = text[0] ? list_count(text) : 1;
 }
 
@@ -223,7 +211,7 @@ static int system_facts(struct kvg_facts *facts)
     if (uname(&os) == 0)
         snprintf(os_text, sizeof os_text, "%s %s", os.sysname, os.release);
     snprintf(libc, sizeof libc, "glibc %s", gnu_get_libc_version());
-    read_line("/sys/kernel/mm/transparent_hugepage/enabled", line, sizeof line);
+    kvg_read_line("/sys/kernel/mm/transparent_hugepage/enabled", line, sizeof line);
     bracketed(line, huge_pages, sizeof huge_pages);
     return kvg_facts_set_number(facts, "memory_bytes", (double)memory_key("MemTotal")) ||
            kvg_facts_set_number(facts, "memory_available_bytes", (double)kvg_memory_available()) ||

@@ -4,6 +4,7 @@
  * measured here (peak_resident_bytes is).
  */
 #include "account.h"
+#include "harness/prepare/prepared.h"
 
 #include <math.h>
 

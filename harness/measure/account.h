@@ -17,7 +17,7 @@
 #ifndef KVG_HARNESS_ACCOUNT_H
 #define KVG_HARNESS_ACCOUNT_H
 
-#include "harness/prepare/prepare.h"
+#include "harness/prepare/prepared.h"
 
 /* Fills the memory columns named above. A batch without tokens leaves the ratios NaN. */
 void kvg_account(const struct kvg_prepared *p, int64_t workspace_bytes, struct kvg_row *row);

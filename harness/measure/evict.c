@@ -14,57 +14,11 @@
 #define KVG_X86 1
 #endif
 
-#include "measure.h"
-#include "roofs.h"
+#include "harness/machine/caches.h"
+#include "evict.h"
+#include "loops.h"
 
 enum { LINE = 64 };
-
-static int read_text(const char *path, char *text, size_t size)
-{
-    FILE *f = fopen(path, "r");
-    if (!f)
-        return -1;
-    char *got = fgets(text, (int)size, f);
-    fclose(f);
-    return got ? 0 : -1;
-}
-
-int64_t kvg_cache_bytes(int level)
-{
-    int64_t best = 0;
-    int best_level = 0;
-    for (int i = 0; i < 16; i++) {
-        char path[96], text[32];
-        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/level", i);
-        if (read_text(path, text, sizeof text))
-            break;
-        int found = atoi(text);
-        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/type", i);
-        if (read_text(path, text, sizeof text) || text[0] == 'I')
-            continue;
-        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/size", i);
-        if (read_text(path, text, sizeof text))
-            continue;
-        char *unit;
-        int64_t bytes = strtoll(text, &unit, 10);
-        bytes *= *unit == 'K' ? 1024 : *unit == 'M' ? 1024 * 1024 : 1;
-        if (level ? found == level : found > best_level) {
-            best = bytes;
-            best_level = found;
-        }
-    }
-    return best;
-}
-
-int64_t kvg_llc_bytes(void)
-{
-    return kvg_cache_bytes(0);
-}
-
-int64_t kvg_l2_bytes(void)
-{
-    return kvg_cache_bytes(2);
-}
 
 /* Reads `bytes` of fresh memory, so that they take the place of others. Out of memory: nothing is evicted by
  * this buffer, but then nothing of the case would have fitted either. */

@@ -11,54 +11,16 @@
 #include <omp.h>
 #include <stdlib.h>
 
-#include "measure.h"
+#include "harness/machine/clock.h"
+#include "harness/prepare/prepared.h"
+#include "evict.h"
+#include "work.h"
+#include "loops.h"
 #include "roofs.h"
-
-/* Keys [*first, *last] of a sequence that some query sees. */
-static void visible_range(const struct kvg_prepared *p, int64_t seq, int64_t *first, int64_t *last)
-{
-    int64_t q_len = p->cu_q_lens[seq + 1] - p->cu_q_lens[seq], n = p->seq_lens[seq];
-    int64_t first_of_last, last_of_first;
-    *first = 0;
-    *last = -1;
-    if (q_len < 1 || n < 1)
-        return;
-    const struct kvg_problem *problem = &p->problem;
-    kvg_ref_visible(n, q_len, 0, problem->window, problem->causal, first, &last_of_first);
-    kvg_ref_visible(n, q_len, q_len - 1, problem->window, problem->causal, &first_of_last, last);
-    if (*first < 0)
-        *first = 0;
-}
 
 static int64_t element_bytes(const struct kvg_prepared *p)
 {
     return kvg_ref_format_info(kvg_ref_format_of(p->problem.kv_dtype))->bytes;
-}
-
-int64_t kvg_visible_kv_bytes(const struct kvg_prepared *p)
-{
-    int64_t keys = 0;
-    for (int64_t seq = 0; seq < p->problem.batch; seq++) {
-        int64_t first, last;
-        visible_range(p, seq, &first, &last);
-        keys += last - first + 1;
-    }
-    return 2 * keys * p->problem.kv_heads * p->problem.head_dim * element_bytes(p);
-}
-
-int64_t kvg_visible_flops(const struct kvg_prepared *p)
-{
-    int64_t pairs = 0;
-    for (int64_t seq = 0; seq < p->problem.batch; seq++) {
-        int64_t q_len = p->cu_q_lens[seq + 1] - p->cu_q_lens[seq];
-        for (int64_t i = 0; i < q_len; i++) {
-            int64_t first, last;
-            kvg_ref_visible(p->seq_lens[seq], q_len, i, p->problem.window, p->problem.causal, &first, &last);
-            pairs += last >= first ? last - first + 1 : 0;
-        }
-    }
-    /* a multiplication and an addition, in QK and in PV */
-    return 4 * pairs * p->problem.q_heads * p->problem.head_dim;
 }
 
 struct span_list {
@@ -126,7 +88,7 @@ enum order { BY_PAGE, BY_HEAD };
 static int list_sequence(struct span_list *list, const struct kvg_prepared *p, int64_t seq, enum order order)
 {
     int64_t first, last, slot, slots, size = p->problem.block_size;
-    visible_range(p, seq, &first, &last);
+    kvg_visible_range(p, seq, &first, &last);
     const int32_t *table = p->block_table + seq * p->block_table_stride;
     int64_t heads = order == BY_HEAD ? p->problem.kv_heads : 1;
     for (int64_t head = 0; head < heads && last >= first; head++) {

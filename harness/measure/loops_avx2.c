@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * roofs_avx2.c: the loops behind the roofs with 32-byte vectors. Sixteen registers: twelve chains hide the
+ * loops_avx2.c: the loops behind the roofs with 32-byte vectors. Sixteen registers: twelve chains hide the
  * latency of an FMA (4 or 5 cycles on two units) and leave room for the operands.
  */
 #include <immintrin.h>

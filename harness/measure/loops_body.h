@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * roofs_loops.h: the loops themselves, included by one file an instruction set. The includer defines
+ * loops_body.h: the loops themselves, included by one file an instruction set. The includer defines
  *
  *   VECTOR              the vector type, 64-bit integer lanes
  *   VECTOR_STREAM(p, v) non-temporal store of v to the aligned address p
@@ -15,7 +15,7 @@
  */
 #include <string.h>
 
-#include "roofs.h"
+#include "loops.h"
 
 typedef VECTOR unaligned_vector __attribute__((aligned(1), may_alias));
 enum { LANES = sizeof(VECTOR) / 8, UNROLL = 8, STEP = UNROLL * (int)sizeof(VECTOR) };

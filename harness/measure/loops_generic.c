@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * roofs_generic.c: the loops behind the roofs for a CPU without AVX2: 16-byte vectors, and no FMA
+ * loops_generic.c: the loops behind the roofs for a CPU without AVX2: 16-byte vectors, and no FMA
  * instruction, so that the arithmetic roof is that of a multiplication and an addition.
  */
 #include <stdint.h>

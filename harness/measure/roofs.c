@@ -15,23 +15,12 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "measure.h"
+#include "harness/machine/clock.h"
+#include "harness/machine/caches.h"
+#include "evict.h"
+#include "loops.h"
 
 #define PASS_SECONDS 0.05
-
-const struct kvg_roof_loops *kvg_roof_loops(void)
-{
-    if (kvg_roof_loops_avx512.supported())
-        return &kvg_roof_loops_avx512;
-    if (kvg_roof_loops_avx2.supported())
-        return &kvg_roof_loops_avx2;
-    return &kvg_roof_loops_generic;
-}
-
-const char *kvg_roof_isa(void)
-{
-    return kvg_roof_loops()->name;
-}
 
 /* A buffer in huge pages where the system gives them, first touched by the threads that will read it. */
 static char *allocate(int64_t bytes, int64_t threads)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * prepare_layout.c: how long the sequences are and where their tokens live. Pages are dealt out in a shuffled
+ * layout.c: how long the sequences are and where their tokens live. Pages are dealt out in a shuffled
  * order with free pages among them, as in an engine that has served for a while; sequence lengths of a ragged
  * batch sit around page and tile boundaries, where kernels go wrong.
  */
@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include "harness/inputs/generate.h"
 #include "parts.h"
+#include "prepared.h"
 
 /* A tile of most kernels is this long or divides it. */
 #define TILE 128
@@ -110,7 +111,7 @@ static int sum_lengths(struct kvg_prepared *p, struct kvg_error *error)
     int64_t owned = 0, max_q_len = 0;
     p->total_q = p->total_kv = 0;
     for (int64_t i = 0; i < c->batch; i++) {
-        int64_t length = length_of(p, i, p->values.seed != c->seed), q_len = kvg_layout_q_len(c, length);
+        int64_t length = length_of(p, i, p->own->values.seed != c->seed), q_len = kvg_layout_q_len(c, length);
         p->total_q += q_len; /* each below 2^31 */
         p->total_kv += length;
         owned += pages_of(c, length);
@@ -183,7 +184,7 @@ int kvg_layout_sizes(struct kvg_prepared *p, struct kvg_error *error)
 static void *allocate(struct kvg_prepared *p, const char *name, int64_t count, int64_t size,
                       struct kvg_error *error)
 {
-    return kvg_guard_alloc(p->guards, name, count * size, error);
+    return kvg_guard_alloc(p->own->guards, name, count * size, error);
 }
 
 int kvg_layout_allocate(struct kvg_prepared *p, struct kvg_error *error)
@@ -193,13 +194,13 @@ int kvg_layout_allocate(struct kvg_prepared *p, struct kvg_error *error)
     int64_t element = kvg_dtype_bytes(p->problem.kv_dtype), scales = p->scale_stride ? c->kv_heads : 1;
     int kv_too = !p->frame, ragged = kv_too && c->lengths == KVG_LENGTHS_RAGGED,
         fp8 = c->path == KVG_PATH_FP8;
-    p->guards = kvg_guard_create();
-    if (!p->guards)
+    p->own->guards = kvg_guard_create();
+    if (!p->own->guards)
         return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory");
     if (!(p->seq_lens = allocate(p, "seq_lens", c->batch, 4, error)) ||
         !(p->cu_q_lens = allocate(p, "cu_q_lens", c->batch + 1, 4, error)) ||
         !(p->cu_kv_lens = allocate(p, "cu_kv_lens", c->batch + 1, 8, error)) ||
-        (ragged && !(p->row_table = allocate(p, "row_table", c->batch * c->context, 4, error))) ||
+        (ragged && !(p->own->row_table = allocate(p, "row_table", c->batch * c->context, 4, error))) ||
         !(p->q = allocate(p, "q", q, 2, error)) || (kv_too && !(p->k = allocate(p, "k", kv, 2, error))) ||
         (kv_too && !(p->v = allocate(p, "v", kv, 2, error))) ||
         (fp8 && !(p->q8 = allocate(p, "q8", q, 1, error))) ||
@@ -227,8 +228,8 @@ static void fill_lengths(struct kvg_prepared *p, int64_t turn)
         p->seq_lens[i] = (int32_t)length;
         p->cu_q_lens[i + 1] = p->cu_q_lens[i] + (int32_t)kvg_layout_q_len(c, length);
         p->cu_kv_lens[i + 1] = p->cu_kv_lens[i] + length;
-        for (int64_t t = 0; p->row_table && t < c->context; t++)
-            p->row_table[i * c->context + t] = t < length ? (int32_t)(p->cu_kv_lens[i] + t) : 0;
+        for (int64_t t = 0; p->own->row_table && t < c->context; t++)
+            p->own->row_table[i * c->context + t] = t < length ? (int32_t)(p->cu_kv_lens[i] + t) : 0;
     }
 }
 

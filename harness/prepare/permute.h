@@ -12,7 +12,7 @@
 #ifndef KVG_HARNESS_PERMUTE_H
 #define KVG_HARNESS_PERMUTE_H
 
-#include "prepare.h"
+#include "prepared.h"
 
 /* A call's inputs, rearranged, and where the rows of its output went. Owned, freed by kvg_permuted_free. */
 struct kvg_permuted {

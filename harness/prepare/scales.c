@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * prepare_scales.c: from the calibration of a case to its scales.
+ * scales.c: from the calibration of a case to its scales.
  *
  *   none           1.0
  *   random_tokens  absmax over the random-token set / constant, in FP32
@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "parts.h"
+#include "prepared.h"
 
 static const char *const tensor_name[] = {"q", "k", "v"};
 static const char *const observer_name[] = {"static_minmax", "minmax", "memoryless_minmax"};
@@ -21,7 +22,8 @@ static const char *const observer_name[] = {"static_minmax", "minmax", "memoryle
 static float divisor(const struct kvg_prepared *p, enum kvg_tensor tensor)
 {
     if (p->c.calibration == KVG_CALIBRATION_RANDOM_TOKENS) {
-        const float constants[] = {p->options.q_constant, p->options.k_constant, p->options.v_constant};
+        const float constants[] = {p->own->options.q_constant, p->own->options.k_constant,
+                                   p->own->options.v_constant};
         return constants[tensor];
     }
     if (tensor == KVG_TENSOR_Q || p->problem.kv_dtype == KVG_E4M3)
@@ -54,7 +56,7 @@ static int measure(struct kvg_prepared *p, enum kvg_tensor tensor, float *scale,
     int64_t heads = tensor == KVG_TENSOR_Q ? p->c.q_heads : p->c.kv_heads, samples;
     int random = p->c.calibration == KVG_CALIBRATION_RANDOM_TOKENS, per_head = p->c.scheme == KVG_PER_HEAD;
     float *absmax;
-    if (kvg_input_cache_absmax(p->options.cache, &shape, tensor,
+    if (kvg_input_cache_absmax(p->own->options.cache, &shape, tensor,
                                random ? KVG_SET_RANDOM_TOKENS : KVG_SET_CALIBRATION, &absmax, &samples,
                                error))
         return -1;

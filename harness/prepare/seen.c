@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * device_inputs.c: one table says which buffers a case has, how large they are and where the host has them;
+ * seen.c: one table says which buffers a case has, how large they are and where the host has them;
  * what the host has not is made by the device's own generator and store.
  */
 #include "seen.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * device_inputs.h: the inputs of a prepared case where its kernel sees them.
+ * seen.h: the inputs of a prepared case where its kernel sees them.
  *
  * On a CPU that is the host's own memory. On a device they are buffers there, come by in one of two ways:
  *   mirrored  a case that the host prepared whole is copied;
@@ -10,11 +10,11 @@
  *             sequences to a part that the host prepared, byte by byte.
  * Either way the buffers keep their addresses when the case is renewed.
  */
-#ifndef KVG_HARNESS_DEVICE_INPUTS_H
-#define KVG_HARNESS_DEVICE_INPUTS_H
+#ifndef KVG_HARNESS_SEEN_H
+#define KVG_HARNESS_SEEN_H
 
 #include "harness/memory/device_memory.h"
-#include "prepare.h"
+#include "prepared.h"
 
 /* Named as in struct kvg_prepared; NULL where the phase has no use for it. */
 struct kvg_seen {

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "verify.h"
+#include "harness/prepare/prepared.h"
 
 /* Where an element of a paged cache lives. */
 struct place {

@@ -13,6 +13,7 @@
 #include "rms.h"
 #include "systematic.h"
 #include "shares.h"
+#include "harness/prepare/prepared.h"
 
 #define REASON_MAX 2048
 

@@ -13,6 +13,7 @@
 #include "systematic.h"
 #include "nearest_sums.h"
 #include "shares.h"
+#include "harness/prepare/prepared.h"
 
 /* Default work: sum over rows of visible keys * head_dim. About a second on two cores for both references and
  * the unquantised output. */

@@ -8,6 +8,7 @@
 #include "bounds.h"
 #include "verify.h"
 #include "sample.h"
+#include "harness/prepare/prepared.h"
 
 struct kvg_shares;
 

@@ -5,6 +5,7 @@
  * and V.
  */
 #include "sample.h"
+#include "harness/prepare/prepared.h"
 
 #include <Random123/philox.h>
 #include <stdlib.h>

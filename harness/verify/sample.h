@@ -15,7 +15,7 @@
 #define KVG_HARNESS_VERIFY_SAMPLE_H
 
 #include <stdint.h>
-#include "harness/prepare/prepare.h"
+#include "harness/prepare/prepared.h"
 
 struct kvg_sample {
     struct kvg_ref_row *rows; /* sorted by sequence, KV head, query, head */

@@ -10,6 +10,7 @@
 
 #include "reference/attention_shares.h"
 #include "systematic.h"
+#include "harness/prepare/prepared.h"
 
 enum {
     SLOTS_MAX = 64, /* classes of slots */

@@ -9,7 +9,7 @@
 #ifndef KVG_HARNESS_VERIFY_H
 #define KVG_HARNESS_VERIFY_H
 
-#include "harness/prepare/prepare.h"
+#include "harness/prepare/prepared.h"
 
 struct kvg_expectation; /* opaque: chosen rows, exact and emulating outputs, bounds, unquantised output */
 

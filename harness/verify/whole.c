@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "expectation.h"
+#include "harness/prepare/prepared.h"
 
 void kvg_plain_free(struct kvg_plain *plain)
 {

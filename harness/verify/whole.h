@@ -41,6 +41,7 @@
 #define KVG_HARNESS_VERIFY_WHOLE_H
 
 #include "verify.h"
+#include "harness/prepare/prepared.h"
 
 #define KVG_PLAIN_REL 1e-5
 #define KVG_PLAIN_KEYS 16384

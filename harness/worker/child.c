@@ -15,7 +15,9 @@
 #include <unistd.h>
 
 #include "kernels/registry.h"
-#include "harness/execute/run.h"
+#include "harness/execute/execute.h"
+#include "results/journal.h"
+#include "worker.h"
 
 int kvg_is_worker(int argc, char **argv)
 {

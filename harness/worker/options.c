@@ -9,30 +9,7 @@
 #include <time.h>
 
 #include "reference/scales.h"
-#include "harness/execute/run.h"
-
-void kvg_run_options_default(struct kvg_run_options *options)
-{
-    *options = (struct kvg_run_options){
-        .min_time = 0.2,
-        .min_samples = 15,
-        .max_samples = KVG_MAX_SAMPLES,
-        .timeout = 120,
-        .measure_roofs = 1,
-        .random_tokens_q = KVG_REF_RANDOM_TOKENS_Q_CONSTANT,
-        .random_tokens_k = KVG_REF_RANDOM_TOKENS_K_CONSTANT,
-        .random_tokens_v = KVG_REF_RANDOM_TOKENS_V_CONSTANT,
-    };
-}
-
-void kvg_utc_now(char text[KVG_UTC_MAX])
-{
-    time_t now = time(NULL);
-    struct tm utc;
-    text[0] = '\0';
-    if (gmtime_r(&now, &utc))
-        strftime(text, KVG_UTC_MAX, "%Y-%m-%dT%H:%M:%SZ", &utc);
-}
+#include "worker.h"
 
 static json_t *strings(const char *const *list)
 {

@@ -24,8 +24,9 @@
 #include <fcntl.h>
 
 #include "harness/diagnose/diagnose.h"
-#include "harness/measure/measure.h"
-#include "harness/execute/run.h"
+#include "harness/machine/clock.h"
+#include "results/journal.h"
+#include "worker.h"
 
 enum { STDERR_KEPT = 4096 };
 

@@ -25,6 +25,7 @@
 #include "kernels/registry.h"
 #include "mutants.h"
 #include "speed.h"
+#include "harness/prepare/prepare.h"
 
 enum { SECONDS_PER_MUTANT = 600 };
 

@@ -9,9 +9,9 @@
 
 #include "harness/diagnose/diagnose.h"
 #include "harness/plan/plan.h"
-#include "harness/execute/run.h"
 #include "mutant.h"
 #include "rules.h"
+#include "harness/prepare/prepared.h"
 
 /* ---- faults.c ---- */
 

@@ -9,6 +9,9 @@
 
 #include "kernels/registry.h"
 #include "mutants.h"
+#include "harness/prepare/prepared.h"
+#include "harness/execute/options.h"
+#include "harness/execute/execute.h"
 
 /* Calls whose outputs are hashed where the fault is a race: chance must have its chances. */
 enum { RACE_REPEATS = 300 };

@@ -3,6 +3,7 @@
  * rules.c: published acceptance rules, computed on our own cases.
  */
 #include "rules.h"
+#include "harness/prepare/prepared.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#include "harness/prepare/prepare.h"
+#include "harness/prepare/prepared.h"
 
 /* The rules, as they stood in mid 2026. None of them looks at the LSE, but for rule FLASHINFER_BENCH, which
  * wants it finite. On store cases rule VLLM is the one of vLLM's cache test; the others have none.

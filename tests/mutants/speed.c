@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/execute/run.h"
 #include "mutant.h"
 
 static const struct {
@@ -18,6 +17,8 @@ static const struct {
 } slow[] = {
 #define SLOW(name, words) {#name, words},
 #include "slow.def"
+#include "harness/execute/options.h"
+#include "harness/execute/execute.h"
 #undef SLOW
 };
 

@@ -26,6 +26,7 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/exp2.h"
 #include "reference/formats.h"
+#include "harness/prepare/prepared.h"
 
 enum { MAX_BATCH = 8, GUARD = 256 };
 

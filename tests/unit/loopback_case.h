@@ -12,6 +12,8 @@
 
 #include "harness/execute/execute.h"
 #include "loopback_kernels.h"
+#include "harness/execute/options.h"
+#include "harness/execute/session.h"
 
 #define CAPACITY (INT64_C(40) << 30)
 

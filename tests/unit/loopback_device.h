@@ -20,8 +20,8 @@
 #include "harness/device/device.h"
 #include "harness/memory/guard.h"
 #include "harness/inputs/parts.h"
-#include "harness/measure/measure.h"
-#include "harness/prepare/prepare.h"
+#include "harness/machine/clock.h"
+#include "harness/prepare/prepared.h"
 
 enum { LOOPBACK_BLOCKS = 256, LOOPBACK_FILLS = 16 };
 #define LOOPBACK_SPACE (INT64_C(96) << 30) /* of addresses */

@@ -19,6 +19,7 @@
 #include "reference/formats.h"
 #include "reference/paged.h"
 #include "loopback_device.h"
+#include "harness/prepare/prepared.h"
 
 extern const struct kvg_kernel kvg_cpu_store_scalar, kvg_cpu_dequant_scalar, kvg_cpu_fp8_scalar;
 

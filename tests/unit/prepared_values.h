@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "harness/prepare/prepare.h"
+#include "harness/prepare/prepared.h"
 
 /* ---------------------------------------------------------------- random numbers (splitmix64) */
 

@@ -10,7 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "harness/prepare/prepare.h"
+#include "harness/prepare/prepared.h"
 #include "kernels/kernel.h"
 #include "prepared_values.h"
 

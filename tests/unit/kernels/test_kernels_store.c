@@ -19,6 +19,7 @@
 #include "kernels/registry.h"
 #include "reference/formats.h"
 #include "reference/paged.h"
+#include "harness/prepare/prepared.h"
 
 static enum kvg_ref_format ref_format(enum kvg_dtype dtype)
 {

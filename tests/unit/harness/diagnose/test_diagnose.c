@@ -13,6 +13,7 @@
 #include "harness/diagnose/diagnose.h"
 #include "results/failure.h"
 #include "tests/unit/scalar_attention.h"
+#include "harness/prepare/prepare.h"
 
 static struct kvg_arithmetic declaration;
 

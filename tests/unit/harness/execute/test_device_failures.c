@@ -4,6 +4,7 @@
  * rows, and no more of them than it must.
  */
 #include "tests/unit/loopback_case.h"
+#include "harness/execute/execute.h"
 
 static int loses_device(const struct kvg_attention_args *args)
 {

@@ -4,6 +4,8 @@
  * found out by what should find it, whether the host or the device made the case.
  */
 #include "tests/unit/loopback_case.h"
+#include "harness/prepare/prepared.h"
+#include "harness/execute/execute.h"
 
 /* On a stream of its own. */
 static int own_stream(const struct kvg_attention_args *args)

@@ -4,6 +4,10 @@
  * and meter, calls can be recorded and replayed, and energy is divided among the calls it belongs to.
  */
 #include "tests/unit/loopback_case.h"
+#include "harness/machine/clock.h"
+#include "harness/execute/session.h"
+#include "harness/execute/timing.h"
+#include "harness/execute/device_calls.h"
 
 /* Right as long as nobody has recorded it: a replay comes without the plan that the call had. */
 static int wrong_when_replayed(const struct kvg_attention_args *args)
@@ -112,8 +116,8 @@ static void a_time_below_the_floor_is_remarked(void **state)
     begin(&s);
     s.options.measure_roofs = 0;
     s.session = kvg_session_new_on(&s.source);
-    s.session->linear = (struct kvg_device_roofs){.floor = 3600};
-    s.session->linear_taken = kvg_now();
+    s.session->device.linear = (struct kvg_device_roofs){.floor = 3600};
+    s.session->device.linear_taken = kvg_now();
     run(&s, "dequant", "cache_state=cold", &row);
     expect_row(&row, KVG_PASSED, "the time is not to be trusted");
     assert_true(row.time_floor == 3600 && isnan(row.read_roof));

@@ -19,6 +19,7 @@
 #include "harness/verify/systematic.h"
 #include "harness/verify/shares.h"
 #include "tests/unit/scalar_attention.h"
+#include "harness/prepare/prepare.h"
 
 /* What the stub kernel declares: set before kvg_expect. */
 static struct kvg_arithmetic declaration;

@@ -12,7 +12,7 @@
 #include <time.h>
 #include <cmocka.h>
 
-#include "harness/measure/measure.h"
+#include "harness/machine/clock.h"
 #include "harness/execute/stopwatch.h"
 
 static void wait_ms(long ms)

@@ -209,7 +209,7 @@ static void test_shipped_prepared(void **state)
         memcpy(before, p.k_cache, bytes);
         assert_int_equal(kvg_prepared_renew(&p, 5, &error), 0); /* another layer */
         assert_memory_not_equal(p.k_cache, before, bytes);
-        assert_true(p.values.layer != 0 && p.c.layer == 0);
+        assert_true(kvg_prepared_values(&p)->layer != 0 && p.c.layer == 0);
         memcpy(before, p.k_cache, bytes);
         assert_int_equal(kvg_prepared_renew(&p, 5, &error), 0); /* and yet another */
         assert_memory_not_equal(p.k_cache, before, bytes);

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "harness/measure/account.h"
+#include "harness/prepare/prepared.h"
 
 /* What vLLM allocates per layer and block. */
 static int64_t vllm_page_size_bytes(int64_t block_size, int64_t kv_heads, int64_t head_size,

@@ -16,6 +16,10 @@
 #include <jansson.h>
 
 #include "harness/measure/measure.h"
+#include "kernels/kernel.h"
+#include "harness/machine/clock.h"
+#include "harness/cli/benchmark_flags.h"
+#include "harness/execute/options.h"
 
 #define assert_near(a, b, within) assert_true(fabs((a) - (b)) <= (within))
 

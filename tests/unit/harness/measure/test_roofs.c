@@ -13,7 +13,10 @@
 #include <sys/mman.h>
 #include <cmocka.h>
 
-#include "harness/measure/measure.h"
+#include "harness/prepare/prepared.h"
+#include "harness/measure/evict.h"
+#include "harness/measure/work.h"
+#include "harness/measure/loops.h"
 #include "harness/measure/roofs.h"
 
 static const struct kvg_roof_loops *const all_loops[] = {&kvg_roof_loops_generic, &kvg_roof_loops_avx2,

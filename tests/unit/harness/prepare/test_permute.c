@@ -13,6 +13,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "harness/prepare/permute.h"
+#include "harness/prepare/prepare.h"
 
 static struct kvg_case base_case(enum kvg_path path, enum kvg_layout layout, enum kvg_scheme scheme)
 {

@@ -13,6 +13,8 @@
 #include <string.h>
 #include <cmocka.h>
 #include "harness/inputs/inputs.h"
+#include "harness/memory/guard.h"
+#include "harness/prepare/own.h"
 #include "harness/prepare/prepare.h"
 
 static struct kvg_case small_case(void)
@@ -121,7 +123,7 @@ static void test_query_lengths(void **state)
     c.lengths = KVG_LENGTHS_UNIFORM;
     prepare(&c, &p);
     assert_int_equal(p.total_kv, 6 * 300);
-    assert_null(p.row_table);
+    assert_null(p.own->row_table);
     kvg_prepared_free(&p);
 }
 

@@ -13,6 +13,7 @@
 #include "harness/verify/verify.h"
 #include "harness/verify/sample.h"
 #include "tests/unit/scalar_attention.h"
+#include "harness/prepare/prepare.h"
 
 /* ---------------------------------------------------------------- a case and its kernel */
 

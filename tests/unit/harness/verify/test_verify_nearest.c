@@ -10,6 +10,7 @@
 #include <cmocka.h>
 #include "harness/verify/nearest_sums.h"
 #include "tests/unit/scalar_attention.h"
+#include "harness/prepare/prepare.h"
 
 static void prepare(struct kvg_prepared *p, enum kvg_path path, enum kvg_cache_dtype dtype,
                     enum k_pattern pattern)

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 #include "harness/verify/shares.h"
 #include "tests/unit/scalar_attention.h"
+#include "harness/prepare/prepare.h"
 
 static struct kvg_arithmetic declaration;
 

@@ -18,7 +18,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "harness/execute/run.h"
+#include "harness/execute/options.h"
+#include "harness/worker/worker.h"
 
 static char folder[] = "/tmp/kvg_test_worker_XXXXXX";
 static char plugin[128];

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * loops.c: the widest loops that this CPU has.
+ */
+#include "loops.h"
+
+const struct kvg_roof_loops *kvg_roof_loops(void)
+{
+    if (kvg_roof_loops_avx512.supported())
+        return &kvg_roof_loops_avx512;
+    if (kvg_roof_loops_avx2.supported())
+        return &kvg_roof_loops_avx2;
+    return &kvg_roof_loops_generic;
+}
+
+const char *kvg_roof_isa(void)
+{
+    return kvg_roof_loops()->name;
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * options.h: what preparing needs beside the case.
+ */
+#ifndef KVG_HARNESS_PREPARE_OPTIONS_H
+#define KVG_HARNESS_PREPARE_OPTIONS_H
+
+struct kvg_input_cache;
+
+struct kvg_prepare_options {
+    float q_constant, k_constant, v_constant; /* random_tokens: scale = absmax / constant */
+    struct kvg_input_cache
+        *cache; /* harness/inputs/input_cache.h, borrowed; NULL: every input is made anew */
+};
+
+/* The most sequences that a part may have (kvg_prepare_part). */
+enum { KVG_PART_MOST = 4 };
+
+#endif

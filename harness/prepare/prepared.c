@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * prepared.c: a prepared case as others see it: views for the reference, sizes, checks, and its end.
+ */
+#include "prepared.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "own.h"
+
+enum kvg_ref_format kvg_ref_format_of(enum kvg_dtype dtype)
+{
+    switch (dtype) {
+    case KVG_F32:
+        return KVG_REF_F32;
+    case KVG_F16:
+        return KVG_REF_F16;
+    case KVG_BF16:
+        return KVG_REF_BF16;
+    case KVG_E4M3:
+        return KVG_REF_E4M3;
+    case KVG_E5M2:
+        return KVG_REF_E5M2;
+    case KVG_E4M3FNUZ:
+        return KVG_REF_E4M3FNUZ;
+    }
+    return KVG_REF_F32;
+}
+
+int64_t kvg_dtype_bytes(enum kvg_dtype dtype)
+{
+    return kvg_ref_format_info(kvg_ref_format_of(dtype))->bytes;
+}
+
+int kvg_poison_byte(enum kvg_dtype dtype)
+{
+    return dtype == KVG_E4M3 || dtype == KVG_E5M2 ? 0x7f : dtype == KVG_E4M3FNUZ ? 0x80 : 0xff;
+}
+
+void kvg_poison_cache(enum kvg_dtype dtype, void *cache, int64_t elements)
+{
+    memset(cache, kvg_poison_byte(dtype), (size_t)(elements * kvg_dtype_bytes(dtype)));
+}
+
+int64_t kvg_prepared_sequence(const struct kvg_prepared *p, int64_t i)
+{
+    return p->part_of ? p->own->sequence[i] : i;
+}
+
+int64_t kvg_sequence_bytes(const struct kvg_case *c, int64_t length)
+{
+    struct kvg_problem problem;
+    kvg_case_problem(c, &problem);
+    return 2 * length * c->kv_heads * c->head_dim *
+           ((int64_t)sizeof(uint16_t) + kvg_dtype_bytes(problem.kv_dtype));
+}
+
+struct kvg_ref_kv kvg_prepared_cache(const struct kvg_prepared *p, const struct kvg_pages *pages,
+                                     const float *scale)
+{
+    return (struct kvg_ref_kv){.format = kvg_ref_format_of(p->problem.kv_dtype),
+                               .data = pages->data,
+                               .stride_block = pages->stride_block,
+                               .stride_slot = pages->stride_slot,
+                               .stride_head = pages->stride_head,
+                               .block_size = p->c.block_size,
+                               .block_table = p->block_table,
+                               .block_table_stride = p->block_table_stride,
+                               .scale = scale,
+                               .scale_stride = p->scale_stride};
+}
+
+void kvg_prepared_free(struct kvg_prepared *p)
+{
+    if (p->own)
+        kvg_guard_free(p->own->guards);
+    free(p->own);
+    memset(p, 0, sizeof *p);
+}
+
+static void common_view(const struct kvg_prepared *p, struct kvg_ref_attention *a)
+{
+    const struct kvg_case *c = &p->c;
+    *a = (struct kvg_ref_attention){.batch = c->batch,
+                                    .q_heads = c->q_heads,
+                                    .kv_heads = c->kv_heads,
+                                    .head_dim = c->head_dim,
+                                    .q_format = KVG_REF_BF16,
+                                    .q = p->q,
+                                    .q_stride_token = c->q_heads * c->head_dim,
+                                    .q_stride_head = c->head_dim,
+                                    .seq_lens = p->seq_lens,
+                                    .cu_q_lens = p->cu_q_lens,
+                                    .softmax_scale = p->softmax_scale,
+                                    .soft_cap = p->problem.soft_cap,
+                                    .window = c->window,
+                                    .causal = p->problem.causal,
+                                    .threads = (int)c->threads};
+}
+
+void kvg_prepared_dequantised(const struct kvg_prepared *p, struct kvg_ref_attention *a)
+{
+    common_view(p, a);
+    if (p->q8) {
+        a->q_format = KVG_REF_E4M3;
+        a->q = p->q8;
+        a->q_scale = p->q_scale;
+        a->q_scale_stride = p->scale_stride;
+    }
+    a->k = kvg_prepared_cache(p, &p->k_pages, p->k_scale);
+    a->v = kvg_prepared_cache(p, &p->v_pages, p->v_scale);
+}
+
+/* Uniform: plain rows, one "block" a sequence. Ragged: pages of one token, whose table holds row numbers. */
+static struct kvg_ref_kv source_view(const struct kvg_prepared *p, const uint16_t *data)
+{
+    int64_t row = p->c.kv_heads * p->c.head_dim;
+    struct kvg_ref_kv view = {.format = KVG_REF_BF16,
+                              .data = data,
+                              .stride_block = p->c.context * row,
+                              .stride_slot = row,
+                              .stride_head = p->c.head_dim};
+    if (p->own->row_table) {
+        view.stride_block = row;
+        view.block_size = 1;
+        view.block_table = p->own->row_table;
+        view.block_table_stride = p->c.context;
+    }
+    return view;
+}
+
+void kvg_prepared_unquantised(const struct kvg_prepared *p, struct kvg_ref_attention *a)
+{
+    common_view(p, a);
+    a->k = source_view(p, p->k);
+    a->v = source_view(p, p->v);
+}
+
+int kvg_prepared_check(const struct kvg_prepared *p, struct kvg_error *error)
+{
+    return kvg_guard_check(p->own->guards, error);
+}
+
+int kvg_prepared_check_shown(const struct kvg_prepared *p, struct kvg_error *error)
+{
+    return kvg_guard_check_shown(p->own->guards, error);
+}
+
+const struct kvg_case *kvg_prepared_values(const struct kvg_prepared *p)
+{
+    return &p->own->values;
+}
