@@ -4,9 +4,9 @@
  *
  *   repeats  the same call many times: a race shows rarely, and then in few bits
  *   no lse   args.lse may be NULL, which often selects another path of the kernel
- *   queued   on a device: behind work that keeps the stream busy. Outputs and workspace are poisoned on the same
- *            stream, so work of the kernel that does not wait for the stream runs before the poison and is
- *            overwritten by it
+ *   queued   on a device: behind work that keeps the stream busy. Outputs and workspace are poisoned on the
+ *            same stream, so work of the kernel that does not wait for the stream runs before the poison and
+ *            is overwritten by it
  */
 #include "again.h"
 
@@ -16,14 +16,14 @@
 #include "call.h"
 #include "explain.h"
 #include "harness/machine/clock.h"
-#include "session.h"
+#include "session_state.h"
 #include "verdict.h"
 
 enum { REPEATS = 300, COMPARED_REPEATS = 20 };
 #define REPEAT_SECONDS 0.3
 
-/* A stray write stays visible, so memory is checked once, after the last repeat. It is also checked before other
- * bits are called a race, since a stray write may change outputs. */
+/* A stray write stays visible, so memory is checked once, after the last repeat. It is also checked before
+ * other bits are called a race, since a stray write may change outputs. */
 static int repeat(struct kvg_execution *x, const struct kvg_attention_args *args,
                   const struct kvg_expectation *e, int deterministic)
 {

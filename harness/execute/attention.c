@@ -2,8 +2,8 @@
  *
  * attention.c: a case of attention, and the order of its checks.
  *
- * The output must be right once, right a second time with the same bits, right while it is timed and after that,
- * right in further runs (again.c), and right once Q, K and V have changed.
+ * The output must be right once, right a second time with the same bits, right while it is timed and after
+ * that, right in further runs (again.c), and right once Q, K and V have changed.
  */
 #include "attention.h"
 
@@ -23,7 +23,7 @@
 #include "outputs.h"
 #include "quantize.h"
 #include "reorder.h"
-#include "session.h"
+#include "session_state.h"
 #include "timing.h"
 #include "verdict.h"
 
@@ -269,7 +269,7 @@ static int run_renewed(struct attention *a, int again)
     return failed ? -1 : 0;
 }
 
-static enum kvg_ended profile(struct attention *a)
+static void profile(struct attention *a)
 {
     char name[KVG_CASE_STRING_MAX];
     kvg_case_format(a->x->c, name);
@@ -277,9 +277,9 @@ static enum kvg_ended profile(struct attention *a)
     int failed = run_once(a);
     kvg_nvtx_pop();
     if (failed)
-        return KVG_ENDED_ROW;
+        return;
+    a->x->profiled = 1;
     kvg_verdict(a->x, KVG_SKIPPED, "profiled: run once, neither verified nor timed");
-    return KVG_ENDED_PROFILED;
 }
 
 static void verify_and_time(struct attention *a)
@@ -304,23 +304,21 @@ static void verify_and_time(struct attention *a)
         run_renewed(a, again);
 }
 
-enum kvg_ended kvg_execute_attention(struct kvg_execution *x)
+void kvg_execute_attention(struct kvg_execution *x)
 {
     struct attention a = {.x = x};
-    enum kvg_ended ended = KVG_ENDED_ROW;
     if (allocate(&a))
-        return ended;
+        return;
     fill_args(&a);
     if (!x->kernel->arithmetic) {
         kvg_verdict(x, KVG_INCORRECT, "kernel %s declares no arithmetic: there is nothing to hold it to",
                     x->kernel->name);
-        return ended;
+        return;
     }
     x->kernel->arithmetic(&x->prepared.problem, x->prepared.problem.max_seq_len, &a.arithmetic);
     if (x->options->profile)
-        ended = profile(&a);
+        profile(&a);
     else
         verify_and_time(&a);
     kvg_expectation_free(a.expectation);
-    return ended;
 }

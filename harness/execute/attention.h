@@ -5,10 +5,9 @@
 #ifndef KVG_HARNESS_EXECUTE_ATTENTION_H
 #define KVG_HARNESS_EXECUTE_ATTENTION_H
 
-#include "execute.h"
 #include "execution.h"
 
 /* Verifies and times the case, or runs it once for a profiler. The verdict is in the row. */
-enum kvg_ended kvg_execute_attention(struct kvg_execution *x);
+void kvg_execute_attention(struct kvg_execution *x);
 
 #endif

@@ -9,7 +9,7 @@
 
 #include "harness/machine/caches.h"
 #include "harness/machine/clock.h"
-#include "session.h"
+#include "session_state.h"
 #include "verdict.h"
 
 int kvg_calls_record(struct kvg_execution *x, int (*call)(void *), void *context)

@@ -36,8 +36,8 @@ extern const struct kvg_device_roofs kvg_no_device_roofs;
  * drawn. NaN below KVG_ENERGY_SHARE: too much of the energy then went into flushes and pauses. */
 double kvg_energy_of_call(double energy, int64_t calls, double busy);
 #define KVG_ENERGY_SHARE 0.8
-/* Fills the condition columns (clocks, power, energy, temperature) for the time since conditions_begin; `calls`
- * and `busy` as above. */
+/* Fills the condition columns (clocks, power, energy, temperature) for the time since conditions_begin;
+ * `calls` and `busy` as above. */
 void kvg_calls_conditions(struct kvg_execution *x, int64_t calls, double busy);
 
 /* Bytes of the cache that a hot case may fit: of the device, or the last level of the CPU. */

@@ -2,8 +2,8 @@
  *
  * execute.c: one case from its name to its row.
  *
- * Finds the kernel, prepares the inputs, then verifies and times the phase that the case asks for (attention.c,
- * store.c) or predicts it (predict.c).
+ * Finds the kernel, prepares the inputs, then verifies and times the phase that the case asks for
+ * (attention.c, store.c) or predicts it (predict.c).
  */
 #include "execute.h"
 
@@ -25,7 +25,7 @@
 #include "predict.h"
 #include "rates.h"
 #include "roofs_beside.h"
-#include "session.h"
+#include "session_state.h"
 #include "store.h"
 #include "verdict.h"
 
@@ -151,26 +151,26 @@ static void fill_rates(struct kvg_execution *x)
     kvg_rates_fill(&rating);
 }
 
-static enum kvg_ended execute_phase(struct kvg_execution *x)
+static void execute_phase(struct kvg_execution *x)
 {
-    if (x->c->phase == KVG_PHASE_STORE)
-        return kvg_execute_store(x);
-    if (!kvg_case_predicts(x->c))
-        return kvg_execute_attention(x);
-    kvg_execute_prediction(x);
-    return KVG_ENDED_ROW;
+    if (kvg_case_predicts(x->c))
+        kvg_execute_prediction(x);
+    else if (x->c->phase == KVG_PHASE_STORE)
+        kvg_execute_store(x);
+    else
+        kvg_execute_attention(x);
 }
 
-static enum kvg_ended execute_prepared(struct kvg_execution *x)
+static void execute_prepared(struct kvg_execution *x)
 {
     const struct kvg_site *site = &x->site;
     describe_scales(x);
     kvg_work_count(&x->prepared, x->row);
     if (make_workspace(x))
-        return KVG_ENDED_ROW;
+        return;
     kvg_account(&x->prepared, site->workspace_bytes, x->row);
     kvg_stopwatch_turn(&x->watch, KVG_VERIFYING);
-    const enum kvg_ended ended = execute_phase(x);
+    execute_phase(x);
     if (!site->device && !x->session->tainted)
         kvg_buffers_check_all(x);
     if (site->device)
@@ -180,7 +180,6 @@ static enum kvg_ended execute_prepared(struct kvg_execution *x)
     if (x->timed)
         kvg_stopwatch_turn(&x->watch, KVG_TIMING);
     fill_rates(x);
-    return ended;
 }
 
 static void release(struct kvg_execution *x)
@@ -203,7 +202,6 @@ enum kvg_ended kvg_execute_in(struct kvg_session *session, const struct kvg_case
                               .report = report,
                               .calls = &calls,
                               .outputs = &outputs};
-    enum kvg_ended ended = KVG_ENDED_ROW;
     char started[KVG_UTC_MAX];
     if (report)
         *report = NULL;
@@ -219,10 +217,10 @@ enum kvg_ended kvg_execute_in(struct kvg_session *session, const struct kvg_case
         kvg_verdict(&x, KVG_OUT_OF_MEMORY, "no memory for the row");
     else if (find_kernel(&x) == 0) {
         if (kvg_inputs_prepare(&x) == 0)
-            ended = execute_prepared(&x);
+            execute_prepared(&x);
         kvg_stopwatch_tell(&x.watch, row);
     }
     release(&x);
     row->peak_resident_bytes = peak_resident_bytes();
-    return ended;
+    return x.profiled ? KVG_ENDED_PROFILED : KVG_ENDED_ROW;
 }

@@ -27,6 +27,7 @@ struct kvg_execution {
     char **report; /* receives Google Benchmark's JSON; NULL where it is not wanted */
     struct kvg_stopwatch watch;
     int timed;                      /* 1: the case is timed after it was verified */
+    int profiled;                   /* 1: the kernel ran once for a profiler */
     struct kvg_prepared prepared;   /* the whole case; a frame where K and V were made on the device */
     struct kvg_prepared part;       /* of a frame: what the host verifies. Else zeros */
     struct kvg_seen seen;           /* the inputs where the kernel sees them */

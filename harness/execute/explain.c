@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * explain.c: evidence and suspected kind of fault of a wrong output. Everything here runs after the verdict and does
- * not change it.
+ * explain.c: evidence and suspected kind of fault of a wrong output. Everything here runs after the verdict
+ * and does not change it.
  */
 #include "explain.h"
 
@@ -15,7 +15,7 @@
 #include "harness/machine/clock.h"
 #include "inputs.h"
 #include "outputs.h"
-#include "session.h"
+#include "session_state.h"
 #include "verdict.h"
 
 enum { CALLS_AGAIN = 3 };

@@ -2,8 +2,8 @@
  *
  * far.c: attention on pages that lie 2^32 elements into the cache.
  *
- * There page number times stride does not fit 32 bits, nor do byte offsets, nor the significand of a float. On the
- * host the cache is sparse: the address space before the pages has no memory.
+ * There page number times stride does not fit 32 bits, nor do byte offsets, nor the significand of a float.
+ * On the host the cache is sparse: the address space before the pages has no memory.
  */
 #include "far.h"
 
@@ -14,7 +14,7 @@
 #include "buffers.h"
 #include "call.h"
 #include "explain.h"
-#include "session.h"
+#include "session_state.h"
 #include "verdict.h"
 
 #define FAR_ELEMENTS (INT64_C(1) << 32)
@@ -27,8 +27,8 @@ static int map_far_cache(struct kvg_far_cache *far, int t)
     return far->mapping[t] ? 0 : -1;
 }
 
-/* Not through kvg_device_alloc: most of the buffer is never touched, and its guards would be far from every write.
- * A device without room for both caches has no far caches. */
+/* Not through kvg_device_alloc: most of the buffer is never touched, and its guards would be far from every
+ * write. A device without room for both caches has no far caches. */
 static int allocate_far_cache(struct kvg_execution *x, struct kvg_far_cache *far, int t)
 {
     int64_t available, total, left = (2 - t) * (int64_t)far->mapping_bytes;

@@ -8,8 +8,8 @@
 #include "execution.h"
 #include "harness/verify/verify.h"
 
-/* Caches whose page numbers start so high that number times stride needs more than 32 bits. On the host only the
- * last cache_elements take memory and the rest is address space; on a device all of it takes memory. */
+/* Caches whose page numbers start so high that number times stride needs more than 32 bits. On the host only
+ * the last cache_elements take memory and the rest is address space; on a device all of it takes memory. */
 struct kvg_far_cache {
     void *mapping[2]; /* of K and V, or the device's buffers */
     size_t mapping_bytes;
@@ -22,8 +22,8 @@ struct kvg_far_cache {
 int kvg_far_cache_make(struct kvg_execution *x, struct kvg_far_cache *far);
 void kvg_far_cache_free(struct kvg_execution *x, struct kvg_far_cache *far);
 
-/* The same attention in far pages. For a kernel that followed changed pages: the message would mislead for one that
- * does not. -1 with the verdict. */
+/* The same attention in far pages. For a kernel that followed changed pages: the message would mislead for
+ * one that does not. -1 with the verdict. */
 int kvg_attention_far(struct kvg_execution *x, const struct kvg_attention_args *args,
                       const struct kvg_expectation *e);
 

@@ -7,7 +7,7 @@
 #include "buffers.h"
 #include "harness/inputs/inputs.h"
 #include "harness/prepare/prepare.h"
-#include "session.h"
+#include "session_state.h"
 #include "verdict.h"
 
 int kvg_inputs_use_device(struct kvg_execution *x)
@@ -55,8 +55,8 @@ static void take(const struct kvg_prepared *frame, int64_t seq, int64_t *left, i
     *left -= bytes;
 }
 
-/* Chooses the sequences of a part: one that depends on the seed (and is not short), the first (the longest until
- * the lengths move on), the shortest (the last of equals), and another that depends on the seed. */
+/* Chooses the sequences of a part: one that depends on the seed (and is not short), the first (the longest
+ * until the lengths move on), the shortest (the last of equals), and another that depends on the seed. */
 static int64_t choose(const struct kvg_prepared *frame, int64_t limit, int64_t chosen[KVG_PART_MOST])
 {
     const int64_t batch = frame->problem.batch;

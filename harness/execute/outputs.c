@@ -2,8 +2,8 @@
  *
  * outputs.c: an output of attention against its expectation.
  *
- * Where the host verifies a part of a case, the rows of the part are copied out of the output, and a plain FP32
- * kernel on the device covers the rest (harness/verify/whole.h).
+ * Where the host verifies a part of a case, the rows of the part are copied out of the output, and a plain
+ * FP32 kernel on the device covers the rest (harness/verify/whole.h).
  */
 #include "outputs.h"
 
@@ -15,11 +15,11 @@
 #include "call.h"
 #include "inputs.h"
 #include "kernels/registry.h"
-#include "session.h"
+#include "session_state.h"
 #include "verdict.h"
 
-/* The plain kernel does not run beyond this many operations. It is about a hundred times slower than the matrix
- * units, and the operations of a prefill grow with the square of the context. */
+/* The plain kernel does not run beyond this many operations. It is about a hundred times slower than the
+ * matrix units, and the operations of a prefill grow with the square of the context. */
 #define PLAIN_FLOPS 2e13
 
 /* ---------------------------------------------------------------- the plain kernel */

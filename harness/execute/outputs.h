@@ -21,14 +21,15 @@ struct kvg_outputs {
     int whole_failed;          /* 1: those rows are right, and other rows of the case are wrong */
 };
 
-/* What is expected of the output that the host verifies, with the unquantised reference. -1 with the verdict. */
+/* What is expected of the output that the host verifies, with the unquantised reference. -1 with the
+ * verdict. */
 int kvg_outputs_expect(struct kvg_execution *x, struct kvg_expectation **out);
 /* Runs the plain kernel on all of a frame. Where it cannot run, outputs->plain stays empty and plain_why says
  * why. -1 with the verdict when the device failed. */
 int kvg_outputs_make_plain(struct kvg_execution *x, const struct kvg_attention_args *args,
                            const struct kvg_expectation *e);
-/* Compares an output with the expectation and, with `whole`, with the plain kernel's output. Fills error columns,
- * status and reason of `row`. -1 with the verdict when it could not be compared. */
+/* Compares an output with the expectation and, with `whole`, with the plain kernel's output. Fills error
+ * columns, status and reason of `row`. -1 with the verdict when it could not be compared. */
 int kvg_outputs_compare(struct kvg_execution *x, const struct kvg_attention_args *args,
                         const struct kvg_expectation *e, int whole, struct kvg_row *row);
 /* Adds to the row how much of the case was verified. */

@@ -2,8 +2,9 @@
  *
  * predict.c: attention on the model of Hopper's FP8 unit.
  *
- * The row gets the errors and gains that a kernel with this accumulator would have. Its status is passed whatever
- * they are, since no kernel is judged, and the columns of a verdict (ratios to a bound, limits) stay blank.
+ * The row gets the errors and gains that a kernel with this accumulator would have. Its status is passed
+ * whatever they are, since no kernel is judged, and the columns of a verdict (ratios to a bound, limits) stay
+ * blank.
  */
 #include "predict.h"
 

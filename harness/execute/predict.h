@@ -9,8 +9,8 @@
 
 /* Fills error columns and gains, and gives no verdict. */
 void kvg_execute_prediction(struct kvg_execution *x);
-/* Stands in for the kernel of such a case. It has a name and a declared arithmetic, that of FlashAttention-3's fp8
- * path with FP32 sums, and no code. */
+/* Stands in for the kernel of such a case. It has a name and a declared arithmetic, that of
+ * FlashAttention-3's fp8 path with FP32 sums, and no code. */
 extern const struct kvg_kernel kvg_prediction;
 
 #endif

@@ -7,8 +7,8 @@
 
 #include "execution.h"
 
-/* Quantises Q with the store kernel that belongs to the case's kernel. Bit-exact, or the row is incorrect. Timed
- * apart (time_quantize_q). */
+/* Quantises Q with the store kernel that belongs to the case's kernel. Bit-exact, or the row is incorrect.
+ * Timed apart (time_quantize_q). */
 void kvg_execute_quantize_q(struct kvg_execution *x);
 
 #endif

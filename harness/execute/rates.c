@@ -12,8 +12,8 @@
 #define SUSPECT_ABOVE 1.05
 enum { ROOF_TRIES = 3 };
 
-/* The highest rate at which the bytes of the case can arrive. A hot case may come from the cache; a cold case and
- * a store come from memory. */
+/* The highest rate at which the bytes of the case can arrive. A hot case may come from the cache; a cold case
+ * and a store come from memory. */
 static double highest_byte_roof(const struct kvg_rating *r)
 {
     const struct kvg_row *row = r->row;
@@ -52,8 +52,8 @@ static int beats_gather_roof(const struct kvg_rating *r)
            (double)row->bytes_moved / row->time_median > row->gather_roof;
 }
 
-/* Neighbours on a shared machine may have slowed the roofs down. So the roofs are measured again, and only a rate
- * that stays above them is suspect. */
+/* Neighbours on a shared machine may have slowed the roofs down. So the roofs are measured again, and only a
+ * rate that stays above them is suspect. */
 static void judge_speed(const struct kvg_rating *r)
 {
     const char *which = "";

@@ -2,10 +2,10 @@
  *
  * reorder.c: the same work in another order.
  *
- * A right kernel gets its pages at other places, its heads under other numbers, its sequences from back to front
- * (harness/prepare/permute.h) and, on a CPU, another number of threads. The output must be right again. Where the
- * kernel declares that its bits do not depend on the order (kvg_arithmetic.same_bits_under), it must have the same
- * bits as the verified output.
+ * A right kernel gets its pages at other places, its heads under other numbers, its sequences from back to
+ * front (harness/prepare/permute.h) and, on a CPU, another number of threads. The output must be right again.
+ * Where the kernel declares that its bits do not depend on the order (kvg_arithmetic.same_bits_under), it
+ * must have the same bits as the verified output.
  */
 #include "reorder.h"
 
@@ -16,7 +16,7 @@
 #include "call.h"
 #include "explain.h"
 #include "harness/prepare/permute.h"
-#include "session.h"
+#include "session_state.h"
 #include "verdict.h"
 
 /* A kind of rearrangement, and the fault that is suspected where it changes the output. */
@@ -208,8 +208,8 @@ static int run_moved(struct permutation *m, const struct kind *k)
     return failed;
 }
 
-/* With another number of threads. Only where the kernel declares the same arithmetic for it: else the expectation is
- * that of another case. */
+/* With another number of threads. Only where the kernel declares the same arithmetic for it: else the
+ * expectation is that of another case. */
 static int run_shared(struct permutation *m, const struct kind *k)
 {
     struct kvg_execution *x = m->x;
@@ -255,7 +255,8 @@ static int wanted(struct kvg_execution *x, int want[KINDS])
     int64_t available = INT64_MAX, total;
     if (x->site.device && x->site.device->ops->memory(x->site.device, &available, &total))
         return 0;
-    /* K and V of a frame exist on the device alone. Without room for another cache there is no further run. */
+    /* K and V of a frame exist on the device alone. Without room for another cache there is no further
+     * run. */
     if (p->frame || cache > MOST_BYTES || available < 2 * cache)
         return 0;
     for (int i = 0; i < KINDS; i++)

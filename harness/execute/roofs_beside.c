@@ -10,7 +10,7 @@
 #include "device_calls.h"
 #include "harness/measure/roofs.h"
 #include "harness/measure/work.h"
-#include "session.h"
+#include "session_state.h"
 #include "verdict.h"
 
 /* The first key of each sequence that some query sees. */

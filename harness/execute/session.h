@@ -1,88 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * session.h: what a process that runs many cases keeps from one to the next: the device, the last roofs, inputs,
- * and what is known about its kernels.
+ * session.h: what a process that runs many cases keeps from one to the next.
  */
 #ifndef KVG_HARNESS_SESSION_H
 #define KVG_HARNESS_SESSION_H
 
+#include <stddef.h>
 #include <stdint.h>
 
-#include "execution.h"
-#include "harness/device/device.h"
-#include "harness/diagnose/diagnose.h"
-#include "harness/inputs/input_cache.h"
-#include "harness/measure/roofs.h"
+/* What a process that runs many cases keeps from one to the next. */
+struct kvg_session;
+struct kvg_session *kvg_session_new(void); /* NULL on out of memory */
+void kvg_session_free(struct kvg_session *session);
+/* 1 once a kernel wrote outside its buffers, or its device failed: this process must run no further case. */
+int kvg_session_tainted(const struct kvg_session *session);
+/* `tell` is called at the beginning of a run (enum kvg_run_kind of diagnose/failure.h) in which a crash has a
+ * meaning of its own, and at its end with KVG_RUN_FIRST. */
+void kvg_session_announce(struct kvg_session *session, void (*tell)(void *context, int run), void *context);
 
 /* How a session opens its device, and how cases on a device are prepared. */
 struct kvg_device_source {
     struct kvg_device *(*open)(void *context, char *why, size_t size); /* NULL with the reason */
     void *context;
-    const char *plain; /* name of the FP32 kernel that stands for the reference in large cases */
-    int64_t
-        mirror_bytes;   /* a synthetic case of several sequences whose K, V and caches take more host bytes is
-                             made on the device */
-    int64_t part_bytes; /* of such a case the host prepares one sequence, and more while they take less */
+    const char *plain;    /* name of the FP32 kernel that stands for the reference in large cases */
+    int64_t mirror_bytes; /* a synthetic case of several sequences whose K, V and caches take more host
+                             bytes is made on the device */
+    int64_t part_bytes;   /* of such a case the host prepares one sequence, and more while they take less */
 };
 /* GPU 0 of those visible; 1 GiB; 0.5 GiB. */
 extern const struct kvg_device_source kvg_device_source_cuda;
-
-/* Kernels, phases, paths and dtypes that followed changed inputs. */
-enum { KVG_FOLLOWERS = 256, KVG_FOLLOWED_ENOUGH = 2, KVG_RIGHT_OUTPUTS = 512 };
-struct kvg_follower {
-    const struct kvg_kernel *kernel;
-    enum kvg_phase phase;
-    enum kvg_path path;
-    enum kvg_cache_dtype dtype;
-    int renewals;     /* runs on changed inputs */
-    int again;        /* rounds of further runs */
-    int reordered[4]; /* runs in another order, of each kind */
-};
-
-/* What the process knows of earlier cases. */
-struct kvg_history {
-    struct kvg_follower followers[KVG_FOLLOWERS];
-    struct kvg_past_scales past; /* the first scales: a kernel may have kept them */
-    uint64_t
-        right_outputs[KVG_RIGHT_OUTPUTS]; /* hashes of outputs that were right: a kernel may repeat one */
-    int64_t right_count;                  /* of all; the last KVG_RIGHT_OUTPUTS are kept */
-};
-
-/* The session's device. */
-struct kvg_session_device {
-    struct kvg_device_source source;
-    struct kvg_device *opened;      /* NULL until a case needs it, or where there is none; owned */
-    int tried;                      /* 1: source.open was called */
-    char why[256];                  /* why there is no device */
-    struct kvg_device_roofs linear; /* the last ones, measured at linear_taken (kvg_now) */
-    double linear_taken;            /* 0 = none yet */
-    struct kvg_device_roofs roofs;  /* measured once a session */
-    int roofs_taken;
-};
-
-struct kvg_session {
-    struct kvg_meter *meter;        /* roofs of the CPU; owned */
-    struct kvg_input_cache *inputs; /* of the last cases; owned */
-    struct kvg_history history;
-    struct kvg_session_device device;
-    int tainted;                          /* see kvg_session_tainted */
-    void (*tell)(void *context, int run); /* NULL, or kvg_session_announce's */
-    void *tell_context;
-};
-
-/* As kvg_session_new, which takes kvg_device_source_cuda. The session opens the device for the first case that
- * needs it, and closes it. */
+/* As kvg_session_new, which takes kvg_device_source_cuda. The session opens the device for the first case
+ * that needs it, and closes it. */
 struct kvg_session *kvg_session_new_on(const struct kvg_device_source *source);
-
-/* What the session knows of the case's kernel, phase, path and dtype; NULL when it has no room for more. */
-struct kvg_follower *kvg_session_follower(struct kvg_execution *x);
-/* Shall the inputs of this case change in place once more? Always where it is timed; else twice for each kernel,
- * phase, path and dtype. Without a clock there is nothing to gain by caching an answer, and a cached answer would
- * be wrong in the next case that finds its buffers at the same place. */
-int kvg_session_wants_renewal(struct kvg_execution *x);
-/* The same for further runs (again.h, far.h): twice for each kernel, phase, path and dtype, timed or not. */
-int kvg_session_wants_again(struct kvg_execution *x);
-/* Tells the listener of kvg_session_announce that a run of this kind begins. */
-void kvg_session_tell(const struct kvg_execution *x, enum kvg_run_kind run);
 
 #endif

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * site.h: the memory that a kernel writes: outputs, workspace and copies of inputs, on the host or on a device.
+ * site.h: the memory that a kernel writes: outputs, workspace and copies of inputs, on the host or on a
+ * device.
  *
- * Every function does the plain thing on a CPU and calls the device's operation elsewhere. Failures fill *error:
- * exit code KVG_EXIT_INCORRECT for a stray write, KVG_EXIT_TROUBLE for anything else.
+ * Every function does the plain thing on a CPU and calls the device's operation elsewhere. Failures fill
+ * *error: exit code KVG_EXIT_INCORRECT for a stray write, KVG_EXIT_TROUBLE for anything else.
  */
 #ifndef KVG_HARNESS_EXECUTE_SITE_H
 #define KVG_HARNESS_EXECUTE_SITE_H

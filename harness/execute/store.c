@@ -19,7 +19,7 @@
 #include "harness/verify/verify.h"
 #include "harness/verify/whole.h"
 #include "inputs.h"
-#include "session.h"
+#include "session_state.h"
 #include "timing.h"
 #include "verdict.h"
 
@@ -364,7 +364,7 @@ static int run_special(struct store *s)
     return failed;
 }
 
-static enum kvg_ended profile(struct store *s)
+static void profile(struct store *s)
 {
     char name[KVG_CASE_STRING_MAX];
     kvg_case_format(s->x->c, name);
@@ -372,9 +372,9 @@ static enum kvg_ended profile(struct store *s)
     const int failed = run_once(s);
     kvg_nvtx_pop();
     if (failed)
-        return KVG_ENDED_ROW;
+        return;
+    s->x->profiled = 1;
     kvg_verdict(s->x, KVG_SKIPPED, "profiled: run once, neither verified nor timed");
-    return KVG_ENDED_PROFILED;
 }
 
 static void verify_and_time(struct store *s)
@@ -392,14 +392,14 @@ static void verify_and_time(struct store *s)
         run_renewed(s);
 }
 
-enum kvg_ended kvg_execute_store(struct kvg_execution *x)
+void kvg_execute_store(struct kvg_execution *x)
 {
     struct store s = {.x = x};
     if (allocate(&s))
-        return KVG_ENDED_ROW;
+        return;
     fill_args(&s);
     if (x->options->profile)
-        return profile(&s);
-    verify_and_time(&s);
-    return KVG_ENDED_ROW;
+        profile(&s);
+    else
+        verify_and_time(&s);
 }

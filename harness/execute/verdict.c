@@ -7,7 +7,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "session.h"
+#include "session_state.h"
 
 enum { TEXT = 1024 }; /* bytes of a reason, a remark or a suspicion; longer ones are cut */
 

@@ -19,7 +19,8 @@
  *   smt               CPUs of one core, a number
  *   numa_nodes        a number
  *   l1d_bytes, l2_bytes, l3_bytes    of one instance; 0 = unknown
- *   governor          cpufreq governor of CPU 0; "not visible" where the system shows none (most virtual machines)
+ *   governor          cpufreq governor of CPU 0; "not visible" where the system shows none (most virtual
+ *                     machines)
  *   max_frequency     Hz; NaN where not visible
  *   hypervisor        1 if the CPU says it is a guest's, else 0
  *   memory_bytes, memory_available_bytes

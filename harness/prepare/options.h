@@ -9,8 +9,7 @@ struct kvg_input_cache;
 
 struct kvg_prepare_options {
     float q_constant, k_constant, v_constant; /* random_tokens: scale = absmax / constant */
-    struct kvg_input_cache
-        *cache; /* harness/inputs/input_cache.h, borrowed; NULL: every input is made anew */
+    struct kvg_input_cache *cache; /* inputs kept from case to case, borrowed; NULL: none are kept */
 };
 
 /* The most sequences that a part may have (kvg_prepare_part). */

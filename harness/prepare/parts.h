@@ -21,8 +21,8 @@ int64_t kvg_layout_q_len(const struct kvg_case *c, int64_t length);
 /* Sets totals, problem, num_blocks and strides, or refuses impossible sizes. Allocates nothing. */
 int kvg_layout_sizes(struct kvg_prepared *p, struct kvg_error *error);
 int kvg_layout_allocate(struct kvg_prepared *p, struct kvg_error *error);
-/* Fills seq_lens, cu_*, row_table, block_table and slot_mapping. `seed` shuffles the pages. Where it is not the
- * case's own seed, the sequences also trade lengths. Sizes and totals stay those of kvg_layout_sizes. */
+/* Fills seq_lens, cu_*, row_table, block_table and slot_mapping. `seed` shuffles the pages. Where it is not
+ * the case's own seed, the sequences also trade lengths. Sizes and totals stay those of kvg_layout_sizes. */
 int kvg_layout_fill(struct kvg_prepared *p, uint64_t seed, struct kvg_error *error);
 
 /* ---- scales.c: q_scale, k_scale and v_scale of the present values ---- */

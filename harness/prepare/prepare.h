@@ -33,21 +33,22 @@ int kvg_prepare_frame(const struct kvg_case *c, const struct kvg_prepare_options
 int kvg_prepare_part(const struct kvg_prepared *frame, const int64_t *sequences, int64_t count,
                      struct kvg_prepared *out, struct kvg_error *error);
 
-/* Gives Q, K, V, scales and caches other values in place, deals the pages anew and, in a ragged batch, moves the
- * lengths on by one sequence. Problem and buffers stay the same, so a kernel that caches its answer, its scales
- * or its page table gives a wrong output.
+/* Gives Q, K, V, scales and caches other values in place, deals the pages anew and, in a ragged batch, moves
+ * the lengths on by one sequence. Problem and buffers stay the same, so a kernel that caches its answer, its
+ * scales or its page table gives a wrong output.
  *   synthetic input  the values of `seed`, which should differ from the present one; the case's own seed
  *                    restores the first values
  *   captured input   another layer, or the signs flipped where the file has one layer
  * p->c stays as it is. Not for a part. After a failure p can only be freed. */
 int kvg_prepared_renew(struct kvg_prepared *p, uint64_t seed, struct kvg_error *error);
 
-/* For phase store: gives K and V every bf16 value in turn, NaN, infinities and both zeros included, and scales
- * under which some quotients are ties between two codes that a product with the reciprocal misses. In place,
- * caches included; Q and pages stay. kvg_prepared_renew ends it. */
+/* For phase store: gives K and V every bf16 value in turn, NaN, infinities and both zeros included, and
+ * scales under which some quotients are ties between two codes that a product with the reciprocal misses. In
+ * place, caches included; Q and pages stay. kvg_prepared_renew ends it. */
 void kvg_prepared_special(struct kvg_prepared *p);
-/* The nth scale under which a quotient is a tie between two codes while its product with the reciprocal is not:
- * x / (x / m) for m half way between two codes. Few scales have such a quotient among the bf16 values. */
+/* The nth scale under which a quotient is a tie between two codes while its product with the reciprocal is
+ * not: x / (x / m) for m half way between two codes. Few scales have such a quotient among the bf16
+ * values. */
 float kvg_scale_with_ties(enum kvg_ref_format format, int64_t nth);
 
 #endif

@@ -2,9 +2,9 @@
  *
  * prepared.h: a prepared case: the tensors, scales and pages that a kernel is given.
  *
- * All buffers are host memory and belong to the prepared case. The source tensors are bf16, the model's dtype.
- * The reference's quantiser fills the cache, so attention kernels are judged apart from store kernels. Every
- * slot that no sequence owns (page tails, free pages) holds NaN. Guard regions surround every buffer
+ * All buffers are host memory and belong to the prepared case. The source tensors are bf16, the model's
+ * dtype. The reference's quantiser fills the cache, so attention kernels are judged apart from store kernels.
+ * Every slot that no sequence owns (page tails, free pages) holds NaN. Guard regions surround every buffer
  * (harness/memory/guard.h). prepare.h makes, renews and frees prepared cases.
  */
 #ifndef KVG_HARNESS_PREPARED_H
@@ -54,8 +54,8 @@ struct kvg_prepared {
     int64_t store_tokens;
 
     /* What the scales lost, as shares from 0 to 1. Saturated: values whose magnitude over the scale is beyond
-     * the largest code. Flushed: values that are not zero and became zero. 0 for a bf16 cache, NaN in a frame.
-     * Counted when the case is prepared, and not again when it is renewed. */
+     * the largest code. Flushed: values that are not zero and became zero. 0 for a bf16 cache, NaN in a
+     * frame. Counted when the case is prepared, and not again when it is renewed. */
     double k_saturated, v_saturated, k_flushed, v_flushed;
 
     int frame; /* 1: made by kvg_prepare_frame */
@@ -74,8 +74,8 @@ const struct kvg_case *kvg_prepared_values(const struct kvg_prepared *p);
 /* The number that sequence i has in the whole case: i itself unless p is a part. */
 int64_t kvg_prepared_sequence(const struct kvg_prepared *p, int64_t i);
 
-/* Views for the reference: attention on the dequantised cache, and on the unquantised tensors. `threads` is the
- * case's. */
+/* Views for the reference: attention on the dequantised cache, and on the unquantised tensors. `threads` is
+ * the case's. */
 void kvg_prepared_dequantised(const struct kvg_prepared *p, struct kvg_ref_attention *a);
 void kvg_prepared_unquantised(const struct kvg_prepared *p, struct kvg_ref_attention *a);
 /* The view of one cache. */
@@ -85,8 +85,8 @@ struct kvg_ref_kv kvg_prepared_cache(const struct kvg_prepared *p, const struct 
 /* Checks that no kernel wrote outside its buffers or changed its inputs, which were hashed at the end of
  * kvg_prepare. 0, or -1 with the name of the buffer. */
 int kvg_prepared_check(const struct kvg_prepared *p, struct kvg_error *error);
-/* The same, without the content of buffers that the case's kernel is not given: the unquantised K and V, unless
- * the case is a store. */
+/* The same, without the content of buffers that the case's kernel is not given: the unquantised K and V,
+ * unless the case is a store. */
 int kvg_prepared_check_shown(const struct kvg_prepared *p, struct kvg_error *error);
 
 /* Format of reference/ for a dtype of the ABI. */

@@ -2,8 +2,8 @@
  *
  * worker.h: cases in a process of their own.
  *
- * The parent never touches a device and never calls a kernel. It sends case strings down a pipe to one worker and
- * reads rows (JSON lines) back. A worker that crashes, hangs or is killed costs one row, and is replaced.
+ * The parent never touches a device and never calls a kernel. It sends case strings down a pipe to one worker
+ * and reads rows (JSON lines) back. A worker that crashes, hangs or is killed costs one row, and is replaced.
  */
 #ifndef KVG_HARNESS_WORKER_H
 #define KVG_HARNESS_WORKER_H

@@ -5,7 +5,7 @@
  */
 #include "tests/unit/loopback_case.h"
 #include "harness/machine/clock.h"
-#include "harness/execute/session.h"
+#include "harness/execute/session_state.h"
 #include "harness/execute/timing.h"
 #include "harness/execute/device_calls.h"
 

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * session.c: what a process keeps from case to case.
+ * session_state.c: what a process keeps from case to case.
  */
-#include "session.h"
+#include "session_state.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-
-#include "execute.h"
 
 static struct kvg_device *open_cuda(void *context, char *why, size_t size)
 {
