@@ -28,6 +28,10 @@
 #include <stdint.h>
 #include "paged.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* One row to compute. */
 struct kvg_ref_row {
     int32_t seq;     /* sequence of the batch */
@@ -142,5 +146,9 @@ int kvg_ref_attention_bound(const struct kvg_ref_attention *a, const struct kvg_
 /* Visible keys [*first, *last] of a query; *last < *first when there is none. */
 void kvg_ref_visible(int64_t seq_len, int64_t q_len, int64_t q_index, int64_t window, int causal,
                      int64_t *first, int64_t *last);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -19,6 +19,10 @@
 #include "attention.h"
 #include "tensor_core.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct kvg_ref_prediction {
     const struct kvg_ref_mma_model *mma;
     int64_t flush_tiles;  /* 0: one chain */
@@ -31,5 +35,9 @@ struct kvg_ref_prediction {
  * 0, or -1 on out of memory, -2 when a format does not fit. */
 int kvg_ref_attention_predict(const struct kvg_ref_attention *a, const struct kvg_ref_prediction *how,
                               const struct kvg_ref_row *rows, int64_t n_rows, float *out, float *lse);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -12,6 +12,10 @@
 
 #include "attention.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Key t belongs to class (t - origin) / size % classes; `ends` instead: to class 0 in the cell of `size` keys
  * that holds the row's first visible key, to class 1 in that of its last (to both, where they are one). */
 struct kvg_ref_partition {
@@ -26,5 +30,9 @@ struct kvg_ref_partition {
 int kvg_ref_attention_shares(const struct kvg_ref_attention *a, const struct kvg_ref_partition *partitions,
                              int64_t n_partitions, const struct kvg_ref_row *rows, int64_t n_rows,
                              const float *lse, float *shares);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -13,6 +13,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum kvg_ref_format {
     KVG_REF_F32 = 0,
     KVG_REF_F16,
@@ -54,5 +58,9 @@ void kvg_ref_store_row(enum kvg_ref_format format, void *data, int64_t index, in
 void kvg_ref_round_row(enum kvg_ref_format format, float *values, int64_t count);
 /* value rounded to the format and back. */
 float kvg_ref_round(enum kvg_ref_format format, float value);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

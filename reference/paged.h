@@ -9,6 +9,10 @@
 #include <stdint.h>
 #include "formats.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* K or V of a batch as attention reads it. With block_table NULL the tensor is contiguous per sequence:
  * token t of sequence b is "block" b, slot t. So one reader serves the paged FP8 cache and the plain
  * unquantised tensor alike. Element (b, t, h, d) sits at index
@@ -46,5 +50,9 @@ void kvg_ref_quantize_q(enum kvg_ref_format code_format, enum kvg_ref_rule rule,
                         enum kvg_ref_format source_format, const void *source, int64_t tokens,
                         int64_t q_heads, int64_t kv_heads, int64_t head_dim, const float *scale,
                         int64_t scale_stride, uint8_t *codes);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

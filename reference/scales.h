@@ -16,6 +16,10 @@
 #include <stdint.h>
 #include "formats.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum kvg_ref_observer {
     KVG_REF_STATIC_MINMAX = 0, /* the true maximum over all samples */
     KVG_REF_MINMAX,            /* moving average: m += 0.01 * (sample - m), from the first sample on */
@@ -41,5 +45,9 @@ void kvg_ref_q_scale_to_kv_heads(const float *q_scale, int64_t q_heads, int64_t 
 
 /* Index of the first scale that is zero, negative, NaN or infinite, or -1 when all are good. */
 int64_t kvg_ref_first_bad_scale(const float *scale, int64_t count);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

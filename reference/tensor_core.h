@@ -35,6 +35,10 @@
 #include <stdint.h>
 #include "formats.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* How the steps of a chunk hang together. */
 enum kvg_ref_mma_family {
     KVG_REF_MMA_FUSED = 0, /* step after step into the accumulator */
@@ -80,5 +84,9 @@ struct kvg_ref_mma_tile {
 void kvg_ref_mma_fp8_tile(const struct kvg_ref_mma_tile *tile);
 /* The same with vectors of the nth width, 0 the widest of this CPU. 0, or -1 when there are not so many. */
 int kvg_ref_mma_fp8_tile_as(const struct kvg_ref_mma_tile *tile, int n);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif
