@@ -123,6 +123,8 @@ cuda: $(if $(NVCC),$(B)/kvgauge) ## build with CUDA for sm_80, sm_89, sm_90a, sm
 	$(need_nvcc)
 need_nvcc = $(if $(NVCC),,@echo 'no nvcc in PATH or /usr/local/cuda/bin: install the CUDA toolkit, or set CUDA_HOME' >&2; exit 1)
 
+include reference/reference.mk
+
 deps-run:
 	$(call install_missing,$(PACKAGES_RUN) $(PACKAGES_GNUPLOT))
 deps-test:

@@ -2,16 +2,24 @@
  *
  * attention_bound.c: the sums from which an error bound is built, beside the exact output.
  *
- * Every sum needs the final weights and the final output of its row. So a piece of the context is first done
- * as the exact reference does it; then its values are read once more, with the FP32 weights that are still
- * there. A row whose context is cut into several pieces has to wait for all of them: it gets a second pass,
- * which begins with the logits again. Pieces and merge order are those of the exact reference.
+ * Every sum needs the final weights and the final output of its row. So the work has two steps:
  *
- * A bound needs no sixteen digits. Sums are taken in FP32 over CHUNK keys and then join a double; weights are
- * relative to the largest of the piece, values are codes, so that the scales come in at the end, in double.
- * Then every sum is made larger by what FP32 can have lost: a bound that is too small is none. That is
- * CHUNK_LOSS for roundings, and what a square may have lost below the smallest number of FP32. Squares that
- * leave it at the other end (values beyond 2^63) make the bound infinite.
+ *   - A piece of the context is first computed as in the exact reference. Then its values are read again,
+ *     with the FP32 weights that are still in the scratch.
+ *   - A row whose context has several pieces needs the results of all of them. It gets a second pass, which
+ *     computes the logits again.
+ *
+ * Pieces and merge order are those of the exact reference.
+ *
+ * A bound does not need the precision of double. Sums are taken in FP32 over CHUNK keys and then added to a
+ * double. Weights are relative to the largest weight of the piece and values are codes; the scales are
+ * applied at the end, in double. Then every sum is enlarged by what FP32 can have lost, because a bound must
+ * not be too small:
+ *
+ *   CHUNK_LOSS   the roundings, relative
+ *   SQUARE_LOSS  what squares can have lost below the smallest number of FP32
+ *
+ * Squares that overflow FP32 (values beyond 2^63) make the bound infinite.
  */
 #include "attention_rows.h"
 #include "clones.h"
@@ -21,28 +29,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Keys that are added up in FP32. */
+/* Keys that are summed in FP32. */
 enum { CHUNK = 8 * KVG_BLOCK_TOKENS };
-/* Roundings of FP32, relative: a chain of CHUNK additions, and the few of factors and products before it (a
- * square has them twice, e^delta - 1 some ten): less than 2 * CHUNK in all, each 2^-24. */
+/* Relative loss by the roundings of FP32, each 2^-24. There are fewer than 2 * CHUNK of them: CHUNK
+ * additions, and a few in the factors and products before that (e^delta - 1 has about ten; a square has them
+ * twice). */
 #define CHUNK_LOSS (2 * CHUNK * 0x1p-24)
-/* Squares below the smallest normal number lose up to half the smallest subnormal, 2^-150, each. */
+/* A square below the smallest normal number loses up to half the smallest subnormal number, 2^-150. */
 #define SQUARE_LOSS (CHUNK * 0x1p-150)
-/* A P that is not rounded to zero is at least this share of the smallest normal: half a subnormal step. */
+/* A P that is not rounded to zero is at least half a subnormal step: this part of the smallest normal. */
 #define LEAST_P_OF_FLOOR 0x1p-4
-/* Up to this delta, e^delta - 1 is taken for delta times the factor of the largest one, which is more by half
- * of this at most. */
+/* If no delta of a row is above this, e^delta - 1 is replaced by delta * (e^D - 1) / D, with D the largest
+ * delta of the row. That is too large by at most half of this limit, relative. */
 #define SMALL_DELTA 0x1p-14
-/* e^60 stands for all that is larger: a bound that has it in it says nothing. */
+/* Larger exponents are replaced by 60. A bound with a factor of e^60 is useless either way. */
 #define LARGEST_EXPONENT 60.0f
 #define LARGEST_DELTA 1e9f
 
-/* Sums of a row, FP32 in as many lanes as a block has keys. FLAT is what 1 - e^-delta takes from the sum of
- * the weights: where delta is small, SHRINK alone would not show it. */
+/* Sums of a row, in FP32, with one lane for each key of a block. FLAT is sum p (1 - e^-delta). It is kept
+ * beside SHRINK, sum p e^-delta, because where delta is small the rounding of SHRINK hides the difference
+ * from 1. */
 enum { SHRINK, FLAT, ETA_SUM, DELTA_MEAN, GROW, ROW_SUMS };
 
-/* Record of a row in a piece: the element sums in the order of the tiles, the row sums, and what makes it a
- * multiple of 64 bytes. */
+/* Record of a row in a piece: the element sums in the order of the KVG_TILE enum, then the row sums, padded
+ * to a multiple of 64 bytes. */
 #define OF_ROW(dim) (KVG_TILE_SUMS * (dim))
 #define RECORD(dim) (OF_ROW(dim) + (ROW_SUMS + 7) / 8 * 8)
 #define EXACT_RECORD(dim) (KVG_EXACT_PV + (dim))
@@ -58,11 +68,11 @@ struct bound_row {
     float *sums;                /* [KVG_TILE_SUMS][dim] of the chunk */
     float *lanes;               /* [ROW_SUMS][KVG_BLOCK_TOKENS] of the chunk */
     float *o;                   /* [dim] in units of the codes of V */
-    double weight;              /* of the piece: final weight = weight * p */
-    float p_rel, p_abs;         /* rounding of P relative to p; absolute, in units of p */
+    double weight;              /* final weight of a key = weight * p */
+    float p_rel, p_abs;         /* rounding of P: relative to p; absolute, in units of p */
     float p_floor;              /* in units of p */
-    double largest_delta;       /* of the keys it sees */
-    int many_etas, many_shifts; /* eta is not p_rel * p, shift is not delta * p * a factor, for all keys */
+    double largest_delta;       /* of the keys that the row sees */
+    int many_etas, many_shifts; /* 0: for all keys eta is p_rel * p; shift is delta * p * one common factor */
 };
 
 /* The scratch of a unit of work. */
@@ -100,8 +110,8 @@ static void lay_out(const struct kvg_rows *rows, const struct kvg_scratch *s, st
 
 /* ---------------------------------------------------------------- factors of keys */
 
-/* e^x - 1 for 0 <= x <= LARGEST_EXPONENT, relative error below 2^-20. x = n ln 2 + y, |y| <= 0.35, and
- * e^y - 1 by its Taylor series to y^7: the rest is below 6e-9 of it. */
+/* e^x - 1 for 0 <= x <= LARGEST_EXPONENT, with a relative error below 2^-20. x = n ln 2 + y with |y| <= 0.35;
+ * e^y - 1 is its Taylor series up to y^7, which leaves out less than 6e-9 of it. */
 static inline __attribute__((always_inline)) float expm1_f32(float x)
 {
     const float shift = 0x1.8p23f, ln2_high = 0x1.62e4p-1f, ln2_low = 0x1.7f7d1cp-20f;
@@ -122,13 +132,13 @@ static inline __attribute__((always_inline)) float expm1_f32(float x)
     return power * (e * y) + (power - 1.0f);
 }
 
-/* What a block of keys contributes to a row, beyond the last key zeros. */
+/* The factors of a block of keys in the sums of a row; zeros beyond the last key. */
 struct key_factors {
     float p[KVG_BLOCK_TOKENS], delta[KVG_BLOCK_TOKENS], exponent[KVG_BLOCK_TOKENS];
     float g[KVG_BLOCK_TOKENS], shift[KVG_BLOCK_TOKENS], eta[KVG_BLOCK_TOKENS], p_aligned[KVG_BLOCK_TOKENS];
 };
 
-/* From p and delta the rest, and the sums of the row. */
+/* Computes the other factors from p, delta and exponent, and adds to the sums of the row. */
 KVG_REF_CLONES
 static void key_factors(float p_rel, float p_abs, float p_floor, struct key_factors *restrict f,
                         float *restrict lanes)
@@ -152,7 +162,7 @@ static void key_factors(float p_rel, float p_abs, float p_floor, struct key_fact
     }
 }
 
-/* delta in FP32, once as a factor and once as an exponent. */
+/* delta in FP32, as a factor (at most LARGEST_DELTA) and as an exponent (at most LARGEST_EXPONENT). */
 KVG_REF_CLONES
 static void narrow_deltas(const double *restrict delta, int64_t count, float *restrict factor,
                           float *restrict exponent)
@@ -164,7 +174,7 @@ static void narrow_deltas(const double *restrict delta, int64_t count, float *re
     }
 }
 
-/* The smallest p and the largest delta of a row. Neither is that of a NaN. */
+/* The smallest p and the largest delta of a row. NaN is passed over. */
 KVG_REF_CLONES
 static void extremes(const float *p, const double *delta, int64_t count, float *least, double *most)
 {
@@ -192,7 +202,7 @@ static void extremes(const float *p, const double *delta, int64_t count, float *
 
 /* ---------------------------------------------------------------- sums of a piece */
 
-/* A record takes in the FP32 sums of a chunk, which start again from zero. */
+/* Adds the FP32 sums of a chunk to the record and sets them to zero. */
 KVG_REF_CLONES
 static void join_elements(float *restrict sums, int64_t dim, double *restrict record)
 {
@@ -207,7 +217,7 @@ static void join_elements(float *restrict sums, int64_t dim, double *restrict re
         for (int64_t d = 0; d < dim; d++) {
             const double sum = (double)sums[i * dim + d];
             const double whole = squares_of[i] < 0 ? 0 : (double)sums[squares_of[i] * dim + d];
-            /* Squares may have lost something, but they never add up to more than the square of the sum. */
+            /* Squares may have lost something, but their sum is never above the square of the sum. */
             const double least = squares_of[i] < 0 ? sum : sum + SQUARE_LOSS;
             const double most = whole * whole > sum ? whole * whole : sum;
             record[i * dim + d] += least < most ? least : most;
@@ -230,7 +240,7 @@ static void join_chunk(const struct kvg_rows *rows, struct bound_row *row, doubl
     join_row(row->lanes, record + OF_ROW(rows->dim));
 }
 
-/* What a row needs to know before its keys from .. to of a piece that begins at `first`. */
+/* Prepares a row for its keys from .. to of a piece that begins at `first`. */
 static void begin_row(const struct bound *b, const struct kvg_rows *rows, const struct kvg_group *g,
                       int64_t r, int64_t first, int64_t from, int64_t to, const struct kvg_scratch *s,
                       double piece_max, struct bound_row *row)
@@ -238,7 +248,7 @@ static void begin_row(const struct bound *b, const struct kvg_rows *rows, const 
     const struct kvg_ref_bound_model *model = b->model;
     const int64_t n = rows->plans[g->row + r].index, at = r * s->span + (from - first);
     const double factor = kvg_v_factor(rows, g->kv_head), sum = b->exact.sum[n];
-    /* How far the largest logit of the row is above that of the piece: 2^1000 is as good as endless. */
+    /* How far the largest logit of the row is above that of the piece; 1000 stands for all larger ones. */
     const double above = b->exact.max[n] - piece_max, p_max = kvg_exp2(above > 1000 ? 1000 : above);
     float least;
     row->weight = sum == 0 ? 0 : kvg_exp2(-above) / sum; /* NaN is not 0 */
@@ -254,7 +264,7 @@ static void begin_row(const struct bound *b, const struct kvg_rows *rows, const 
     memset(row->lanes, 0, ROW_SUMS * KVG_BLOCK_TOKENS * sizeof *row->lanes);
 }
 
-/* The factors that all keys of the row share, and what FP32 may have lost. */
+/* Applies the factors that all keys of the row share, and enlarges the sums by what FP32 may have lost. */
 static void finish_row(const struct bound *b, const struct kvg_rows *rows, const struct kvg_group *g,
                        const struct bound_row *row, double *record)
 {
@@ -280,7 +290,7 @@ static void finish_row(const struct bound *b, const struct kvg_rows *rows, const
         of_row[i] *= row->weight * (i == SHRINK ? 1 - CHUNK_LOSS : up);
 }
 
-/* |V| of a block, and |V|' where it is raised to a floor. */
+/* |V| of a block, and |V|' (struct kvg_ref_floors). */
 KVG_REF_CLONES
 static void sizes_of_v(const float *restrict v, int64_t count, float floor, float *restrict size,
                        float *restrict aligned)
@@ -299,12 +309,13 @@ static float v_floor(const struct bound *b, const struct kvg_rows *rows, const s
                                                            : b->model->floors.v);
 }
 
+/* 1 if the aligned sums differ from the plain sums. */
 static int aligned_apart(const struct bound *b)
 {
-    return b->model->floors.p > 0 || b->model->floors.v > 0; /* else they are the plain sums */
+    return b->model->floors.p > 0 || b->model->floors.v > 0;
 }
 
-/* One block of keys (first .. end) for all rows of the group. Column 0 is key `span_first`. */
+/* Adds the keys first .. end, one block, to the sums of all rows. Column 0 is key `span_first`. */
 static void bound_block(const struct bound *b, const struct kvg_rows *rows, const struct kvg_group *g,
                         int64_t span_first, int64_t first, int64_t end, struct kvg_scratch *s,
                         const struct bound_scratch *own)
@@ -348,7 +359,7 @@ static void bound_block(const struct bound *b, const struct kvg_rows *rows, cons
     }
 }
 
-/* The sums of a piece whose weights and spread are in the scratch, and whose maxima are in `own`. */
+/* The sums of a piece. Its weights and spread are in the scratch, its maxima in `own`. */
 static void bound_sums(const struct bound *b, const struct kvg_rows *rows, const struct kvg_group *g,
                        int64_t first, int64_t last, struct kvg_scratch *s, struct bound_scratch *own,
                        double *records)
@@ -375,7 +386,7 @@ static void bound_sums(const struct bound *b, const struct kvg_rows *rows, const
 
 /* ---------------------------------------------------------------- passes */
 
-/* `count` numbers to where the row has them in an array that may be missing; zeros where there are none. */
+/* Writes `count` numbers, or zeros where `from` is NULL, to a row of `array`, which may be NULL. */
 static void put(double *array, int64_t row, int64_t count, const double *from)
 {
     if (array && from)
@@ -401,7 +412,7 @@ static void put_terms(const struct kvg_rows *rows, const struct kvg_row_plan *ro
         put(element[i], row->index, rows->a->head_dim, seen ? record + source * rows->dim : NULL);
     }
     const double *sum = seen ? record + OF_ROW(rows->dim) : NULL;
-    /* Both are below sum p e^-delta, and the weights add up to 1. */
+    /* The weights add up to 1, so both are lower bounds of sum p e^-delta. */
     const double shrink = seen ? fmax(sum[SHRINK], 1 - sum[FLAT]) : 0;
     put(t->shrink, row->index, 1, &shrink);
     put(t->eta_sum, row->index, 1, seen ? &sum[ETA_SUM] : NULL);
@@ -409,7 +420,7 @@ static void put_terms(const struct kvg_rows *rows, const struct kvg_row_plan *ro
     put(t->grow, row->index, 1, seen ? &sum[GROW] : NULL);
 }
 
-/* The exact reference, and where a group has a single piece all the rest. */
+/* The exact reference of a piece. If the group has a single piece, its bound as well. */
 static void first_piece(const struct kvg_rows *rows, const struct kvg_group *g, int64_t piece,
                         struct kvg_scratch *s, double *record, void *context)
 {
@@ -443,10 +454,10 @@ static void first_merge(const struct kvg_rows *rows, const struct kvg_row_plan *
     if (pieces != 1)
         kvg_exact_merge(rows, row, records, pieces, stride, &b->exact);
     if (pieces == 0)
-        put_terms(rows, row, records, b); /* of a row that sees nothing: all zeros */
+        put_terms(rows, row, records, b); /* the row sees no key: all zeros */
 }
 
-/* The bound of groups with more than one piece, now that the output is known. */
+/* The bound of groups with more than one piece. Their output is known by now. */
 static void second_piece(const struct kvg_rows *rows, const struct kvg_group *g, int64_t piece,
                          struct kvg_scratch *s, double *record, void *context)
 {

@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attention_emulate.c: attention with what a kernel does on purpose, and with nothing else.
+ * attention_emulate.c: attention with the rounding that a kernel does on purpose, and with no other.
  *
  * A unit of work is one split of the context for one group of rows. Its tiles are taken in the kernel's
- * order. Per tile and row: the running maximum m takes in the tile's logits, sums so far shrink by 2^(m_old -
- * m), the weights 2^(logit - m + offset) are rounded to the format of P and multiply V, and the row sum adds
- * them rounded or unrounded. Splits are merged by their log-sum-exp. What is rounded here is operands and P;
- * the accidental rounding of a kernel's sums is left out, because it is what the comparison is to show.
+ * order. For each tile and row:
  *
- * A tile none of whose keys a row sees changes nothing for it, as in FlashAttention-3, where it adds zeros.
+ *   1. The running maximum m takes in the logits of the tile. Sums so far shrink by 2^(m_old - m).
+ *   2. The weights 2^(logit - m + offset) are rounded to the format of P and multiply V.
+ *   3. The row sum adds the weights, rounded or unrounded.
+ *
+ * Splits are merged by their log-sum-exp. Operands and P are rounded. The accidental rounding of a kernel's
+ * sums is left out, because the comparison with a kernel is to show it.
+ *
+ * A tile without a key that the row sees does not change the row. In FlashAttention-3 such a tile adds zeros.
  */
 #include "attention_rows.h"
 #include "clones.h"
@@ -19,9 +23,9 @@
 
 /* Record of a row in a split, as in the exact reference. */
 enum { MAX = 0, SUM = 1, PV = 2 };
-/* Logits and weights of a group's tile may take this much per thread. */
+/* Most memory for the logits and weights of a group's tile, per thread. */
 enum { TILE_BYTES = 48 << 20 };
-/* Lanes of a sum over keys or dims; a tree joins them. */
+/* Lanes of a sum over keys or dimensions. They are joined as a tree. */
 enum { LANES = 8 };
 
 struct emulation {
@@ -31,24 +35,24 @@ struct emulation {
     float *out, *lse;
     const struct kvg_ref_drift_model *model; /* NULL: no drift asked for */
     const struct kvg_ref_drift *drift;
-    int flips; /* drift, and P is rounded */
+    int flips; /* drift is asked for, and P is rounded */
 };
 
-/* Weights whose neighbours are rounded at once. */
+/* Weights that are rounded in one call when flips are computed. */
 enum { FLIPS_AT_ONCE = 128 };
-/* Logits that are remembered of keys that could move. */
+/* Number of different logits that are remembered, of keys whose P can move. */
 enum { SEEN = 4 };
 
-/* Doubles of a record: with drift, three more sums per element, two per row, and what was seen. */
+/* Doubles of a record. With drift: three more sums per element, two more per row, and the SEEN logits. */
 static int64_t record_doubles(const struct emulation *e, int64_t dim)
 {
     return e->drift ? PV + 4 * dim + 2 + SEEN : PV + dim;
 }
 
-/* Where the parts of a record begin that only drift has. */
+/* The parts of a record that exist only with drift. */
 struct drift_sums {
     double *flips, *squares, *partial, *flip_sum, *flip_same;
-    double *seen; /* [SEEN] logits, the latest last */
+    double *seen; /* [SEEN] remembered logits, the latest last */
 };
 
 static struct drift_sums drift_of(double *record, int64_t dim)
@@ -75,7 +79,7 @@ static void take_largest(const double *restrict x, int64_t count, double *restri
         most[i] = fabs(x[i]) > most[i] ? fabs(x[i]) : most[i];
 }
 
-/* Sum in double, LANES of them. */
+/* The sum, in LANES lanes of double. */
 KVG_REF_CLONES
 static double sum_of(const float *x, int64_t count)
 {
@@ -89,7 +93,7 @@ static double sum_of(const float *x, int64_t count)
     return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
 }
 
-/* Spreads become theta; the largest of them. */
+/* Turns each spread into theta by adding `common`. Returns the largest theta. */
 KVG_REF_CLONES
 static double errors_of_logits(double *spread, int64_t count, double common)
 {
@@ -109,21 +113,22 @@ static double errors_of_logits(double *spread, int64_t count, double common)
     return largest;
 }
 
-/* Up to here e^theta is a short series. */
+/* Up to this theta, e^theta is a short series. */
 #define SMALL_THETA 0.5
-/* Beyond e^80 a P is anything. */
+/* Larger theta are replaced by this one. A factor of e^80 already moves P to any other value. */
 #define LARGE_THETA 80.0
-/* For what FP32 rounds in series and products of it. */
+/* Covers the roundings of FP32 in the series and its products. */
 #define FP32_SLACK (1 + 0x1p-20)
 
-/* p e^theta and p e^-theta, or farther out by no more than 2^-20 + 5e-5 of their distance to p. */
+/* low = p e^-theta and high = p e^theta. Their distance from p is too large by at most 2^-20 + 5e-5 of
+ * itself, and never too small. */
 KVG_REF_CLONES
 static void neighbours(const float *restrict p, const double *restrict theta, int64_t count,
                        float *restrict low, float *restrict high)
 {
     for (int64_t i = 0; i < count; i++) {
-        /* e^x - 1 <= x + x^2/2 + .. + 1.1 x^5/120: the rest is a geometric series of 1/12 at most. 1 - e^-x
-         * is below its own series after an odd number of terms. */
+        /* e^x - 1 <= x + x^2/2 + .. + 1.1 x^5/120, because the terms after x^5/120 are below a geometric
+         * series of ratio 1/12. 1 - e^-x is below its own series after an odd number of terms. */
         const float x = (float)(theta[i] * FP32_SLACK);
         const float up = x * (1 + x / 2 * (1 + x / 3 * (1 + x / 4 * (1 + x * (1.1f / 5)))));
         const float down = x * (1 - x / 2 * (1 - x / 3 * (1 - x / 4 * (1 - x / 5))));
@@ -144,7 +149,7 @@ static void far_neighbours(const float *restrict p, const double *restrict theta
     }
 }
 
-/* The farther one of two rounded neighbours; 1 if any of them is not where `mid` is. */
+/* f = distance from mid to the farther one of its two rounded neighbours. Returns 1 if any f is not 0. */
 KVG_REF_CLONES
 static int farther(const float *restrict low, const float *restrict mid, const float *restrict high,
                    int64_t count, double *restrict f)
@@ -161,10 +166,10 @@ static int farther(const float *restrict low, const float *restrict mid, const f
 
 /* Keys of a block whose P can move. */
 struct moves {
-    int64_t count, key[KVG_BLOCK_TOKENS]; /* of the block */
+    int64_t count, key[KVG_BLOCK_TOKENS]; /* position in the block */
     float f[KVG_BLOCK_TOKENS];
-    double square[KVG_BLOCK_TOKENS];
-    double logit[SEEN + KVG_BLOCK_TOKENS]; /* begins with those seen before */
+    double square[KVG_BLOCK_TOKENS];       /* f^2 */
+    double logit[SEEN + KVG_BLOCK_TOKENS]; /* begins with the SEEN remembered ones */
 };
 
 static void list_moves(const double *f, const double *logit, int64_t count, const double *seen,
@@ -182,7 +187,7 @@ static void list_moves(const double *f, const double *logit, int64_t count, cons
     m->count = n;
 }
 
-/* Does any logit equal one of the SEEN before it? */
+/* 1 if any logit equals one of the SEEN logits before it. */
 KVG_REF_CLONES
 static int any_repeated(const double *logit, int64_t count)
 {
@@ -194,7 +199,7 @@ static int any_repeated(const double *logit, int64_t count)
     return any;
 }
 
-/* V becomes |v|, and v^2. */
+/* Replaces v by |v| and writes v^2 to `square`. */
 KVG_REF_CLONES
 static void sizes_of(float *restrict v, int64_t count, double *restrict square)
 {
@@ -206,8 +211,8 @@ static void sizes_of(float *restrict v, int64_t count, double *restrict square)
 
 /* ---------------------------------------------------------------- drift */
 
-/* f of `count` unrounded weights, in place of their spread: how far rounding can move for theta either way. 1
- * if any of them can. */
+/* Replaces the spread of `count` unrounded weights by f: how far the rounded weight moves when its logit is
+ * off by theta in either direction. Returns 1 if any f is not 0. */
 static int flips_of_row(const struct emulation *e, const float *p, double *spread, int64_t count, double max)
 {
     const double common = e->model->max_rel * (fabs(max) * KVG_LN2);
@@ -226,7 +231,7 @@ static int flips_of_row(const struct emulation *e, const float *p, double *sprea
     return any;
 }
 
-/* Is this logit one of those seen last? Takes it in when not. */
+/* 1 if the logit is one of those remembered; otherwise remembers it. */
 static int seen_before(double *seen, double logit)
 {
     for (int i = 0; i < SEEN; i++)
@@ -237,7 +242,7 @@ static int seen_before(double *seen, double logit)
     return 0;
 }
 
-/* The sums of a row over f alone. */
+/* Adds to flip_sum and flip_same of a row. */
 static void sum_moves(const struct moves *m, const struct drift_sums *sums)
 {
     *sums->flip_sum += sum_of(m->f, m->count);
@@ -250,7 +255,7 @@ static void sum_moves(const struct moves *m, const struct drift_sums *sums)
             *sums->flip_same += (double)m->f[n];
 }
 
-/* Adds what the weights of one block can move. V is spent, and so is K. */
+/* Adds the flips of one block for all rows. Overwrites V and `wide` in the scratch. */
 static void drift_of_block(const struct emulation *e, const struct kvg_rows *rows, const struct kvg_group *g,
                            int64_t first, int64_t token, int64_t end, const char *moving,
                            struct kvg_scratch *s, double *record)
@@ -280,7 +285,7 @@ static void drift_of_block(const struct emulation *e, const struct kvg_rows *row
     }
 }
 
-/* Adds f |v| and f^2 v^2 of a tile, and takes the sums so far into `partial`. */
+/* Adds f |v| and f^2 v^2 of a tile, and raises `partial` to the size of the sums so far. */
 static void drift_of_tile(const struct emulation *e, const struct kvg_rows *rows, const struct kvg_group *g,
                           int64_t first, int64_t last, const char *moving, struct kvg_scratch *s,
                           double *record)
@@ -294,7 +299,7 @@ static void drift_of_tile(const struct emulation *e, const struct kvg_rows *rows
         take_largest(record + r * stride + PV, dim, drift_of(record + r * stride, dim).partial);
 }
 
-/* A new maximum shrinks the sums so far, and what drifted. */
+/* Shrinks the sums so far, and their drift, to a new maximum. */
 static void shrink_record(const struct emulation *e, double *record, double shrink, int64_t dim)
 {
     if (shrink == 1)
@@ -313,8 +318,8 @@ static void shrink_record(const struct emulation *e, double *record, double shri
 
 /* ---------------------------------------------------------------- tiles and splits */
 
-/* The weights of one row for the part of a tile that it sees; its sums so far shrink to the new maximum. 1 if
- * a weight can move. */
+/* The weights of one row for the part of a tile that it sees. Shrinks its sums so far to the new maximum.
+ * Returns 1 if a weight can move. */
 static int row_of_tile(const struct emulation *e, struct kvg_scratch *s, int64_t r, int64_t from, int64_t to,
                        int64_t tile_first, int64_t dim, double *record)
 {
@@ -380,14 +385,14 @@ static void emulate_split(const struct kvg_rows *rows, const struct kvg_group *g
     }
 }
 
-/* Row n of `out`, where there is one: factor * array, or zeros when there is no array. */
+/* Writes factor * array, or zeros where `array` is NULL, to row n of `out`, which may be NULL. */
 static void put(double *out, int64_t n, const double *array, int64_t count, double factor)
 {
     for (int64_t d = 0; d < count && out; d++)
         out[n * count + d] = array ? factor * array[d] : 0;
 }
 
-/* What a split's drift counts in the row. */
+/* Weights the drift of a split by the share of the split in the row. `partial` becomes its square. */
 static void weigh_drift(const struct drift_sums *sums, int64_t dim, double weight)
 {
     for (int64_t d = 0; d < dim; d++) {
@@ -400,7 +405,7 @@ static void weigh_drift(const struct drift_sums *sums, int64_t dim, double weigh
     *sums->flip_same *= weight;
 }
 
-/* Drift of a row from the splits, whose weights took the place of their maxima. */
+/* Drift of a row from its splits. record[MAX] holds the weight of a split, see weights_of_splits. */
 static void merge_drift(const struct emulation *e, const struct kvg_rows *rows, int64_t n, double *records,
                         int64_t pieces, int64_t stride, double sum, double v_factor)
 {
@@ -431,8 +436,8 @@ static void merge_drift(const struct emulation *e, const struct kvg_rows *rows, 
     put(e->drift->flip_same, n, row.flip_same, 1, 1);
 }
 
-/* Weights of the splits, in place of their maxima; 0 for one that the row sees nothing of. Their sum, and the
- * largest log-sum-exp to *max. */
+/* Replaces the maximum of each split by the weight of the split, which is 0 if the row sees none of its keys.
+ * Returns the sum of the weights and writes the largest log-sum-exp to *max. */
 static double weights_of_splits(const struct emulation *e, double *records, int64_t pieces, int64_t stride,
                                 double *max)
 {
@@ -476,7 +481,8 @@ static void emulate_merge(const struct kvg_rows *rows, const struct kvg_row_plan
         e->lse[n] = sum == 0 ? -INFINITY : (float)((max + kvg_log2(sum)) * KVG_LN2);
 }
 
-/* F32, which rounds nothing, in place of an operand format that holds every value of `from` as it is. */
+/* The format to round an operand to. It is F32, which rounds nothing, if `to` holds every value of `from`
+ * exactly. */
 static enum kvg_ref_format operand(enum kvg_ref_format from, enum kvg_ref_format to, int scaled)
 {
     const int e4m3 = from == KVG_REF_E4M3, e5m2 = from == KVG_REF_E5M2;

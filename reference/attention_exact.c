@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attention_exact.c: softmax attention as exactly as FP32 weights and values allow, with every sum in an
- * order that neither machine nor thread count nor neighbouring rows can change.
+ * attention_exact.c: softmax attention as exact as FP32 weights and values allow. The order of every sum is
+ * fixed: it does not depend on the machine, the number of threads or the other rows of the call.
  *
- * A piece of the context (KVG_EXACT_PIECE keys) is done in two passes: all logits and their maximum, then
- * weights and values. Its record is (max, sum of weights, sum of weighted values); records are joined in the
- * order of the pieces, in double. The row sum adds the same FP32 weights that multiply V, so rounding a
- * weight moves the output by its distance to that one value only.
+ * A piece of the context (KVG_EXACT_PIECE keys) is done in two passes: first all logits and their maximum,
+ * then weights and values. Its record is (maximum, sum of weights, sum of weighted values). Records are
+ * joined in the order of the pieces, in double.
  *
- * Error against exact arithmetic, relative: 2^-24 per weight and 2^-24 per FP32 addition, chains of at most
- * 32 additions; over many keys these are independent, and about 1e-7 is left.
+ * The row sum adds the same FP32 weights that multiply V. So the rounding of a weight moves the output only
+ * in proportion to the distance between the output and the value of that key.
+ *
+ * Relative error against exact arithmetic: 2^-24 for each weight and 2^-24 for each FP32 addition, in chains
+ * of at most 32 additions. Over many keys these errors are independent, and the total is about 1e-7.
  */
 #include "attention_rows.h"
 #include "clones.h"
@@ -19,7 +21,7 @@
 
 enum { MAX = KVG_EXACT_MAX, SUM = KVG_EXACT_SUM, PV = KVG_EXACT_PV };
 
-/* In eight lanes, each in the order of the keys. */
+/* The sum, in eight lanes, each in the order of the keys. */
 KVG_REF_CLONES
 static double sum_of(const float *p, int64_t count)
 {

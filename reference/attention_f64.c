@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attention_f64.c: the oracle of the oracle. One row at a time, three plain loops in double with libm's
- * functions; it shares no code with the exact reference but the codecs and the addressing.
+ * attention_f64.c: attention in FP64, which checks the exact reference. One row at a time, in plain loops in
+ * double with libm's functions. Of the exact reference's code it uses only the codecs and the addressing.
  */
 #include "attention.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attention_plan.c: which row sees what, which rows share a pass, and who computes which piece.
+ * attention_plan.c: which keys a row sees, which rows share a pass, and which thread computes which piece.
  */
 #include "attention_rows.h"
 
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Records of one wave take at most this much, one group at least. */
+/* Most memory for the records of one wave. A wave holds at least one group, whatever its size. */
 enum { WAVE_BYTES = 64 << 20 };
 
 void kvg_ref_visible(int64_t seq_len, int64_t q_len, int64_t q_index, int64_t window, int causal,
@@ -31,7 +31,7 @@ double kvg_v_factor(const struct kvg_rows *rows, int64_t kv_head)
 
 /* ---------------------------------------------------------------- plan */
 
-/* A row on its way through the sort. */
+/* A row while rows are sorted. */
 struct sorted_row {
     int64_t seq, kv_head;
     struct kvg_row_plan plan;
@@ -151,7 +151,7 @@ static void *aligned(int64_t count, size_t bytes)
     size_t size = ((size_t)count * bytes + 63) / 64 * 64;
     void *p = aligned_alloc(64, size);
     if (p)
-        memset(p, 0, size); /* the padding of every row stays zero from here on */
+        memset(p, 0, size); /* the padding of rows must be zero; it is not written later */
     return p;
 }
 
@@ -197,10 +197,10 @@ void kvg_scratch_free(struct kvg_scratch *s)
 /* ---------------------------------------------------------------- run */
 
 struct unit {
-    int64_t group, piece; /* piece counts from the group's first */
+    int64_t group, piece; /* piece is counted from the first piece of the group */
 };
 
-/* One wave: the groups [from, to), whose records fit. */
+/* One wave: the groups [from, to), whose records fit the memory limit. */
 struct wave {
     int64_t from, to, units, doubles;
 };
@@ -239,7 +239,7 @@ struct run {
     void *context;
 };
 
-/* Everything of one thread's share; unit and group counters are handed out by OpenMP. */
+/* Computes all units of a wave, then merges the records of its groups. OpenMP distributes both. */
 static void run_units(const struct run *run, const struct wave *w, const struct unit *units, double *records)
 {
     const struct kvg_rows *rows = run->rows;
@@ -276,8 +276,9 @@ static int run_wave(const struct run *run, const struct wave *w)
     return status;
 }
 
-/* No more threads than there are units of work, nor than is worth waking: one for every half million products
- * of query and key elements, some tenths of a millisecond. */
+/* At most one thread for each unit of work. At most one thread for every half million products of query and
+ * key elements, which take some tenths of a millisecond: for less work, starting a thread costs more than it
+ * saves. */
 static int useful_threads(const struct kvg_rows *rows)
 {
     int64_t units = 0, products = 0, threads = rows->a->threads;
@@ -291,7 +292,7 @@ static int useful_threads(const struct kvg_rows *rows)
     return threads > 0 ? (int)threads : 1;
 }
 
-/* The most keys of a piece that a group sees. */
+/* The largest number of keys of one piece that a group sees. */
 static int64_t longest_piece(const struct kvg_rows *rows)
 {
     int64_t longest = 1;

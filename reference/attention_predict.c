@@ -2,8 +2,8 @@
  *
  * attention_predict.c: the tile loop of FlashAttention-3's fp8 path on a modelled matrix unit.
  *
- * A set is all rows of one (sequence, KV head), up to ROWS of them: they share K and V of a tile, as they do
- * on the GPU. Sets are shared out over the threads; a row's result depends on that row alone.
+ * A set holds the rows of one (sequence, KV head), at most ROWS of them. They share K and V of a tile, as on
+ * the GPU. Sets are distributed over the threads. The result of a row depends on that row alone.
  */
 #include "attention_predict.h"
 #include "attention_rows.h"
@@ -14,10 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { P_OFFSET = 8 }; /* P's largest value is 2^8: the most of e4m3 without overflow at 448 */
-/* e4m3fnuz ends at 240. */
-enum { P_OFFSET_FNUZ = 7 };
-enum { ROWS = 64 };  /* of a set: decoding a tile takes as long as 16 rows of products with it */
+/* The largest P is 2^offset. These are the largest powers of two below the limits, 448 of e4m3 and 240 of
+ * e4m3fnuz. */
+enum { P_OFFSET = 8, P_OFFSET_FNUZ = 7 };
+enum { ROWS = 64 };  /* of a set; decoding a tile takes as long as its products with 16 rows */
 enum { LANES = 16 }; /* of a sum over keys */
 
 struct predict {
@@ -32,7 +32,7 @@ struct predict {
     float *out, *lse;
 };
 
-/* Of one set at work. */
+/* Scratch of the set that a thread works on. */
 struct work {
     uint8_t *q, *k, *v;  /* [ROWS][dim], [tile][dim] twice */
     uint8_t *p;          /* [ROWS][tile] */
@@ -68,7 +68,7 @@ static int make_work(const struct predict *e, struct work *w)
 
 /* ---------------------------------------------------------------- tiles */
 
-/* Codes of a tile of K or V; keys that no row sees are zeros. */
+/* Loads the codes of a tile of K or V. Keys outside the visible keys of the set are zeros. */
 static void load_tile(const struct predict *e, const struct kvg_group *g, const struct kvg_ref_kv *kv,
                       int64_t start, uint8_t *codes)
 {
@@ -82,7 +82,7 @@ static void load_tile(const struct predict *e, const struct kvg_group *g, const 
     }
 }
 
-/* S = Q K^T, from zero, for the keys that a row of the set sees. */
+/* S = Q K^T, starting from zero, for the visible keys of the set. */
 static void scores(const struct predict *e, const struct kvg_group *g, int64_t start, struct work *w)
 {
     const int64_t from = g->first > start ? g->first - start : 0;
@@ -105,7 +105,7 @@ static void scores(const struct predict *e, const struct kvg_group *g, int64_t s
 
 /* ---------------------------------------------------------------- softmax */
 
-/* Logits in units of log2, and the largest of them and `max`. */
+/* Logits in units of log2. Returns the largest of them and `max`. */
 KVG_REF_CLONES
 static double logits(const float *restrict s, int64_t count, double scale, double cap, double max,
                      double *restrict t)
@@ -130,7 +130,7 @@ static double logits(const float *restrict s, int64_t count, double scale, doubl
     return max;
 }
 
-/* P = 2^(t - base), and their sum in FP32. */
+/* P = 2^(t - base). Returns their sum in FP32. */
 KVG_REF_CLONES
 static float weights(const double *restrict t, int64_t count, double base, float *restrict p)
 {
@@ -156,7 +156,7 @@ static void shrink_row(float *x, int64_t count, float factor)
         x[d] *= factor;
 }
 
-/* Softmax of one row's part of a tile: P as codes, the sum, and the shrinking of what is there. */
+/* Softmax of one row's part of a tile: writes P as codes, adds to the row sum, shrinks O to the maximum. */
 static void softmax(const struct predict *e, const struct kvg_row_plan *row, int64_t start, struct work *w,
                     int64_t r)
 {
@@ -182,7 +182,7 @@ static void softmax(const struct predict *e, const struct kvg_row_plan *row, int
 
 /* ---------------------------------------------------------------- a set of rows */
 
-/* P V onto O, or onto the part that has not reached O yet. */
+/* Adds P V to O, or with two levels to the part that has not been added to O yet. */
 static void add_pv(const struct predict *e, const struct kvg_group *g, struct work *w)
 {
     kvg_ref_mma_fp8_tile(&(struct kvg_ref_mma_tile){.model = e->how->mma,
@@ -251,7 +251,7 @@ static void run_set(const struct predict *e, const struct kvg_group *g, struct w
         put_row(e, g, w, r);
 }
 
-/* Groups of one (sequence, KV head) that follow each other make a set. */
+/* Joins consecutive groups of one (sequence, KV head) to sets. */
 static int make_sets(struct predict *e)
 {
     const struct kvg_rows *rows = e->rows;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attention_rows.c: the arithmetic that exact, emulating and bounding reference share.
+ * attention_rows.c: the arithmetic that the exact, the emulating and the bounding reference share.
  *
- * Logits are summed in double: a logit of 50 in FP32 is off by up to 2e-6, and that goes straight into its
- * weight. Weights are rounded to FP32 and multiplied with V in FP32; at most KVG_BLOCK_TOKENS of these
- * products are added in FP32 before the sum joins a double. How far a logit can be off (its spread) is a
- * bound and needs no such care: it is summed in FP32 and then made larger by what that can have lost. A block
- * of K is turned over, so that the sums of its keys lie side by side in a vector; attention_tiles.h says why.
+ *   logits   Summed in double. In FP32 a logit of 50 is off by up to 2e-6, and its weight by the same
+ *            relative error.
+ *   weights  Rounded to FP32 and multiplied with V in FP32. At most KVG_BLOCK_TOKENS of these products are
+ *            summed in FP32 before the sum is added to a double.
+ *   spread   The error bound of a logit. Summed in FP32 and then enlarged by what FP32 can have lost.
+ *
+ * A block of K is transposed, so that the lanes of a vector are keys (see attention_tiles.h).
  */
 #include "attention_rows.h"
 #include "clones.h"
@@ -31,7 +33,7 @@ static void widen_row(const float *restrict in, int64_t count, double *restrict 
         out[d] = in[d];
 }
 
-/* Where `count` keys or values begin, page by page. */
+/* The element where each of `count` keys or values begins, found page by page. */
 static void find_rows(const struct kvg_ref_kv *kv, const struct kvg_group *g, int64_t first, int64_t count,
                       int64_t *index)
 {
@@ -43,7 +45,7 @@ static void find_rows(const struct kvg_ref_kv *kv, const struct kvg_group *g, in
     }
 }
 
-/* Calls a row into the cache. */
+/* Prefetches a row. */
 static inline void prefetch_row(const struct kvg_ref_kv *kv, int64_t index, int64_t bytes_each,
                                 int64_t head_dim)
 {
@@ -51,11 +53,11 @@ static inline void prefetch_row(const struct kvg_ref_kv *kv, int64_t index, int6
     const char *row = (const char *)kv->data + index * bytes_each;
     for (int64_t at = 0; at < head_dim * bytes_each; at += LINE)
         __builtin_prefetch(row + at);
-    __builtin_prefetch(row + head_dim * bytes_each - 1); /* it may begin within a line */
+    __builtin_prefetch(row + head_dim * bytes_each - 1); /* the row may begin within a line */
 }
 
-/* `count` keys or values, at most a block, scaled and rounded as asked, `dim` floats apart. Rows of a paged
- * cache lie scattered, so those of the block that comes next are called into the cache on the way. */
+/* Loads `count` keys or values, at most a block, scaled and rounded as asked, `dim` floats apart. The rows of
+ * a paged cache are scattered in memory, so the rows of the next block are prefetched meanwhile. */
 static void load_kv(const struct kvg_rows *rows, const struct kvg_ref_kv *kv, const struct kvg_group *g,
                     int64_t first, int64_t count, int scaled_first, enum kvg_ref_format operand, float *out)
 {
@@ -84,7 +86,7 @@ void kvg_load_q(const struct kvg_rows *rows, const struct kvg_group *g, struct k
     }
 }
 
-/* A block turned over, four keys by four dimensions at a time. */
+/* Transposes a block, four keys by four dimensions at a time. */
 KVG_REF_CLONES
 static void turn_block(const float *restrict codes, int64_t dim, float *restrict k)
 {
@@ -105,7 +107,7 @@ static void turn_block(const float *restrict codes, int64_t dim, float *restrict
         }
 }
 
-/* |x|', as struct kvg_ref_floors has it. */
+/* |x|' (struct kvg_ref_floors). */
 KVG_REF_CLONES
 static void sizes_of(const float *restrict x, int64_t count, float floor, float *restrict size)
 {
@@ -115,7 +117,7 @@ static void sizes_of(const float *restrict x, int64_t count, float floor, float 
     }
 }
 
-/* The same of Q, which came from FP32. */
+/* |q|'. Q holds FP32 values, so the conversion is exact. */
 KVG_REF_CLONES
 static void sizes_of_q(const double *restrict q, int64_t count, float floor, float *restrict size)
 {
@@ -125,7 +127,7 @@ static void sizes_of_q(const double *restrict q, int64_t count, float floor, flo
     }
 }
 
-/* Keys first .. first + count - 1 to the first columns of the block; what the others hold is not used. */
+/* Loads keys first .. first + count - 1 to the first columns of the block. Other columns are not used. */
 static void load_k(const struct kvg_rows *rows, const struct kvg_group *g, int64_t first, int64_t count,
                    struct kvg_scratch *s)
 {
@@ -141,7 +143,7 @@ void kvg_load_v(const struct kvg_rows *rows, const struct kvg_group *g, int64_t 
 
 /* ---------------------------------------------------------------- logits */
 
-/* The floor of K in units of what is loaded here. */
+/* The floor of K in the units of the loaded values. */
 static float k_floor(const struct kvg_rows *rows, const struct kvg_group *g,
                      const struct kvg_ref_floors *floors)
 {
@@ -151,7 +153,7 @@ static float k_floor(const struct kvg_rows *rows, const struct kvg_group *g,
     return (float)(floors->k / fabs((double)k->scale[g->kv_head * k->scale_stride]));
 }
 
-/* Dot products to logits in units of log2. */
+/* Turns dot products into logits, in units of log2. */
 KVG_REF_CLONES
 static void finish_logits(const double *restrict dots, int64_t count, double scale, double cap,
                           double *restrict t)
@@ -172,9 +174,12 @@ static void finish_spread(const float *restrict dots, int64_t count, double fact
         spread[i] = factor * (double)dots[i] + plus;
 }
 
-/* A soft cap moves cap * tanh(x / cap) by less than x moves, next to nothing where it saturates. With y =
- * |logit| / cap and T = tanh(delta / cap) it is cap T (1 - y^2) / (1 - y T) at most, towards zero. `plus`
- * comes after the cap. A y that is rounded to 1 counts as the number below. */
+/* Applies the soft cap to the spread. When x moves by delta, cap * tanh(x / cap) moves by less, and by next
+ * to nothing where it saturates. The largest move is towards zero:
+ *
+ *   cap T (1 - y^2) / (1 - y T)   with y = |logit| / cap, T = tanh(delta / cap)
+ *
+ * `plus` is added after the cap. A y that is rounded to 1 is replaced by the next number below. */
 KVG_REF_CLONES
 static void cap_spread(const double *restrict t, int64_t count, double cap, double plus,
                        double *restrict spread)
@@ -202,14 +207,14 @@ void kvg_rows_that_see(const struct kvg_rows *rows, const struct kvg_group *g, i
     }
 }
 
-/* Logits, and spread where there is a model, of the block that begins at `token`; `first` is column 0. */
+/* Logits of the block that begins at `token`; with a model their spread too. Key `first` is column 0. */
 static void logits_of_block(const struct kvg_rows *rows, const struct kvg_group *g, int64_t first,
                             int64_t token, int64_t end, const struct kvg_ref_bound_model *model,
                             struct kvg_scratch *s)
 {
     const struct kvg_tiles *tiles = kvg_tiles_of(0);
     const int64_t dim = rows->dim;
-    /* Roundings of a sum of dim products in FP32, of its operands, floors and factor. */
+    /* Covers the roundings of a sum of dim products in FP32, of its operands, floors and factor. */
     const double lost = 1 + (double)(dim + 8) * 0x1p-24;
     double dots[KVG_ROWS_MAX * KVG_BLOCK_TOKENS] __attribute__((aligned(64)));
     float sizes[KVG_ROWS_MAX * KVG_BLOCK_TOKENS] __attribute__((aligned(64)));
@@ -270,7 +275,7 @@ static void powers(const double *restrict t, int64_t count, double minus, float 
         p[i] = (float)kvg_exp2(t[i] - minus);
 }
 
-/* The largest of `count` numbers and `max`; a NaN is none. */
+/* The largest of `count` numbers and `max`. NaN is passed over. */
 KVG_REF_CLONES
 static double largest_of(const double *t, int64_t count, double max)
 {
@@ -293,7 +298,7 @@ void kvg_weights(struct kvg_scratch *s, int64_t r, int64_t from, int64_t to, int
 {
     const double *t = s->logit + r * s->span + (from - first);
     const double m = *max = largest_of(t, to - from + 1, *max);
-    /* With nothing but minus infinity (or NaN) seen so far there is no maximum to subtract. */
+    /* If all logits so far are minus infinity or NaN, there is no maximum to subtract. */
     powers(t, to - from + 1, (m == -INFINITY ? 0 : m) - offset, s->p + r * s->span + (from - first));
 }
 

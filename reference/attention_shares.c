@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attention_shares.c: weights from the known log-sum-exp, in one pass over K and V. A block of keys is cut
- * into runs of one class; a run is summed in registers and then joins its class. Pieces are longer than those
- * of the exact reference: a record holds many classes. They begin at fixed keys, so the bits do not depend on
- * threads or on neighbouring rows.
+ * attention_shares.c: the share of each class of keys, in one pass over K and V.
+ *
+ * The weights follow from the known log-sum-exp. A block of keys is cut into runs of one class; a run is
+ * summed in registers and then added to its class. Pieces are longer than those of the exact reference,
+ * because a record holds many classes. Pieces begin at fixed keys, so the bits do not depend on the threads
+ * or on the other rows.
  */
 #include "attention_shares.h"
 #include "attention_rows.h"
@@ -55,7 +57,8 @@ static int64_t origin_of(const struct kvg_ref_partition *part, const struct kvg_
     return part->from_first_visible ? row->first : 0;
 }
 
-/* Keys from .. to of one row, whose weights begin at p and whose values at v. */
+/* Adds the keys from .. to of one row to the classes of a partition. p and v point to the weight and the
+ * value of key `from`. */
 static void add_cycle(const struct kvg_ref_partition *part, const struct kvg_row_plan *row, int64_t from,
                       int64_t to, const float *p, const float *v, int64_t dim, double *sums)
 {
@@ -71,6 +74,7 @@ static void add_cycle(const struct kvg_ref_partition *part, const struct kvg_row
     }
 }
 
+/* The same for a partition into ends. */
 static void add_ends(const struct kvg_ref_partition *part, const struct kvg_row_plan *row, int64_t from,
                      int64_t to, const float *p, const float *v, int64_t dim, double *sums)
 {
@@ -110,7 +114,7 @@ static void shares_piece(const struct kvg_rows *rows, const struct kvg_group *g,
     for (int64_t r = 0; r < g->rows; r++) {
         const struct kvg_row_plan *row = &rows->plans[g->row + r];
         double lse =
-            (double)c->lse[row->index] * KVG_LOG2E; /* no logit is above it by more than its rounding */
+            (double)c->lse[row->index] * KVG_LOG2E; /* no logit exceeds it by more than its rounding */
         int64_t from, to;
         kvg_row_span(row, first, last, &from, &to);
         if (to >= from)

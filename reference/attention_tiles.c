@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attention_tiles.c: the inner loops for 16, 32 and 64 bytes a vector. Not by target_clones: the vector types
- * differ, since a type that is wider than the machine's registers would live in memory.
+ * attention_tiles.c: the inner loops for vectors of 16, 32 and 64 bytes.
+ *
+ * target_clones would not do here. It compiles one source with one vector type, and values of a type that is
+ * wider than the machine's registers are kept in memory.
  */
 #include "attention_tiles.h"
 

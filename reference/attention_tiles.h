@@ -2,10 +2,12 @@
  *
  * attention_tiles.h: the inner loops of the reference, over one block of keys. Internal to reference/.
  *
- * Each is there once for every vector width of this CPU, and all give the same bits. For that no sum runs
- * across the lanes of a vector: lanes are keys where the sum goes over dimensions, and dimensions where it
- * goes over keys, and every sum is taken in ascending order. Nor is a multiply fused with an add, except in
- * `dots`, where it changes nothing: the product of two FP32 values is exact in double.
+ * Each loop exists once for every vector width, and all widths give the same bits:
+ *   - No sum runs across the lanes of a vector. Where the sum is over dimensions, the lanes are keys; where
+ *     it is over keys, the lanes are dimensions.
+ *   - Every sum is taken in ascending order.
+ *   - No multiply is fused with an add, except in `dots`. There it changes nothing, because the product of
+ *     two FP32 values is exact in double.
  */
 #ifndef KVG_REFERENCE_ATTENTION_TILES_H
 #define KVG_REFERENCE_ATTENTION_TILES_H
@@ -17,19 +19,19 @@ enum {
     KVG_DIM_STEP = 16      /* `dim` below is a multiple of this */
 };
 
-/* Sums of a bound, FP32 and not yet scaled, in the order in which they lie in `sums`. */
+/* Sums of a bound, in FP32 and not yet scaled, in the order of kvg_bound_tile.sums. */
 enum {
     KVG_TILE_ABS,        /* sum p |v| */
     KVG_TILE_SQ,         /* sum (p |v|)^2 */
     KVG_TILE_SHIFT,      /* sum shift |v - o|, or sum g |v - o| where shift is NULL */
     KVG_TILE_SQ_LOGIT,   /* sum (g |v - o|)^2 */
-    KVG_TILE_ROUNDING,   /* sum eta |v|; untouched where eta is NULL */
-    KVG_TILE_ALIGNED,    /* sum p' |v|'; only by add_aligned */
-    KVG_TILE_SQ_ALIGNED, /* sum (p' |v|')^2; only by add_aligned */
+    KVG_TILE_ROUNDING,   /* sum eta |v|; unchanged where eta is NULL */
+    KVG_TILE_ALIGNED,    /* sum p' |v|'; add_aligned only */
+    KVG_TILE_SQ_ALIGNED, /* sum (p' |v|')^2; add_aligned only */
     KVG_TILE_SUMS
 };
 
-/* One row and `count` keys: what add_bound and add_aligned read and add to. */
+/* One row and `count` keys: the arguments of add_bound and add_aligned. */
 struct kvg_bound_tile {
     int64_t count, dim;
     const float *p, *g, *shift, *eta; /* [count]; the last two may be NULL */
@@ -40,10 +42,10 @@ struct kvg_bound_tile {
     float *sums;                      /* [KVG_TILE_SUMS][dim] */
 };
 
-/* One row and those keys of a block whose P can move: what add_flips reads and adds to. */
+/* One row and those keys of a block whose P can move: the arguments of add_flips. */
 struct kvg_flips_tile {
     int64_t count, dim;
-    const int64_t *key;       /* [count] of the block */
+    const int64_t *key;       /* [count] position in the block */
     const float *f;           /* [count] */
     const double *f_sq;       /* [count] f^2 */
     const float *size;        /* [keys][dim] |v| */
@@ -51,9 +53,11 @@ struct kvg_flips_tile {
     double *flips, *sq_flips; /* [dim] += sum f |v|, in FP32 over the block; += sum f^2 v^2, in double */
 };
 
-/* All arrays are aligned to 64 bytes but p of add_pv, the factors of a bound, and what is
- * double in add_pv and add_flips but v_sq; q rows and v rows are `dim`
- * apart, k is [dim][KVG_BLOCK_TOKENS]. */
+/* The loops for one vector width. Rows of q and v are `dim` apart; k is [dim][KVG_BLOCK_TOKENS]. All arrays
+ * are aligned to 64 bytes, except:
+ *   - add_pv: p and sum;
+ *   - add_bound and add_aligned: the factors p, g, shift, eta and p_aligned;
+ *   - add_flips: key, f, f_sq, flips and sq_flips. */
 struct kvg_tiles {
     const char *isa;
     /* out[r][t] = sum_d q[r][d] k[d][t], out [rows][KVG_BLOCK_TOKENS], in double; q holds FP32 values. */
@@ -67,7 +71,7 @@ struct kvg_tiles {
     void (*add_flips)(const struct kvg_flips_tile *tile);
 };
 
-/* The widest that this CPU has; `n` more narrow ones follow. NULL when there are not so many. */
-const struct kvg_tiles *kvg_tiles_of(int n);
+/* The loops of the nth vector width of this CPU; n = 0 is the widest. NULL when the CPU has no nth width. */
+__attribute__((visibility("hidden"))) const struct kvg_tiles *kvg_tiles_of(int n);
 
 #endif

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * attention_tiles_body.h: the loops of attention_tiles.h for one vector width. attention_tiles.c includes it
- * once for each, with
- *   NAME(x)            x with a suffix of its own
- *   ISA                what to call it
- *   VEC                bytes of a vector
- *   WIDE               vectors of double that four rows can hold sums in, beside what else is in registers
- *   WIDEN(x)           half a vector of float as a vector of double
- *   MULTIPLY_ADD(sum, x, y)   sum + x y for a scalar x and a vector y of double, where x y is exact
+ * once for each width, with these macros defined:
+ *
+ *   NAME(x)                  x with a suffix for this width
+ *   ISA                      name of the instruction set
+ *   VEC                      bytes of a vector
+ *   WIDE                     vectors of sums of a row, chosen so that the sums of four rows fit in registers
+ *   WIDEN(x)                 half a vector of float as a vector of double
+ *   MULTIPLY_ADD(sum, x, y)  sum + x y for a scalar x and a vector y of double, where x y is exact
+ *
+ * The macros are undefined at the end.
  */
 #define LANES_F32 (VEC / (int)sizeof(float))
 #define LANES_F64 (VEC / (int)sizeof(double))
@@ -109,7 +112,7 @@ static void NAME(add_pv)(const float *p, const float *v, int64_t count, int64_t 
         NAME(add_pv_vectors)(p, v + d, count, dim, 1, sum + d);
 }
 
-/* One vector of dimensions; `shift` and `eta` say whether those factors are there. */
+/* One vector of dimensions. `shift` and `eta`: 1 where the tile has those factors. */
 INLINE void NAME(add_bound_vector)(const struct kvg_bound_tile *tile, int64_t d, const int shift,
                                    const int eta)
 {

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * clones.h: KVG_REF_CLONES compiles a hot loop three times, for plain x86-64, for AVX2 (x86-64-v3) and for
- * AVX-512 (x86-64-v4), and picks one at load time. The build switches contraction off, so no copy fuses a
- * multiply with an add, and the compiler reorders no sum: all copies return the same bits. Put it on leaf
- * functions that hold no OpenMP region (the compiler moves the body of such a region into a function of its
- * own, which is not cloned), and on loops that the compiler turns into vectors by itself: the halves of a
- * vector type that is wider than the machine's go through memory. Loops that need their sums held in
- * registers are in attention_tiles.h.
+ * clones.h: KVG_REF_CLONES compiles a hot loop three times: for plain x86-64, for AVX2 (x86-64-v3) and for
+ * AVX-512 (x86-64-v4). The loader picks one of them. All copies return the same bits: the build switches
+ * contraction off, so no copy fuses a multiply with an add, and the compiler does not reorder sums.
+ *
+ * Use it on functions that
+ *   - are leaves and hold no OpenMP region: the compiler moves the body of such a region into a function of
+ *     its own, which is not cloned;
+ *   - are loops that the compiler vectorises by itself. A vector type that is wider than the machine's
+ *     registers is split into parts that go through memory.
+ * Loops that must keep their sums in registers are in attention_tiles.h.
  */
 #ifndef KVG_REFERENCE_CLONES_H
 #define KVG_REFERENCE_CLONES_H

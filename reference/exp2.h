@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * exp2.h: the few transcendental functions of attention, from +, -, *, / alone. libm's differ from machine to
- * machine in the last bit; these do not, and a compiler can put them into vector code.
+ * exp2.h: the few transcendental functions of attention, made of +, -, * and / only. The functions of libm
+ * may differ between machines in the last bit. These do not, and a compiler can vectorise them.
  */
 #ifndef KVG_REFERENCE_EXP2_H
 #define KVG_REFERENCE_EXP2_H
@@ -13,9 +13,9 @@
 #define KVG_LOG2E 1.4426950408889634074
 #define KVG_LN2 0.69314718055994530942
 
-/* x, or `least` where x is below it; NaN stays. On the bits: a compiler that sees a choice between a variable
- * and a constant computes what follows from the constant beforehand, behind a branch that no vector code has.
- */
+/* max(x, least); NaN stays NaN. The choice is made on the bits. If a compiler sees a choice between a
+ * variable and a constant, it computes the result for the constant in advance and branches, which prevents
+ * vectorisation. */
 static inline __attribute__((always_inline)) double kvg_at_least(double x, double least)
 {
     const uint64_t below = 0 - (uint64_t)(x < least);
@@ -27,12 +27,15 @@ static inline __attribute__((always_inline)) double kvg_at_least(double x, doubl
     return x;
 }
 
-/* 2^x for x <= 1023. Below -1022 it stays at 2^-1022, which is nothing in every sum it goes into. NaN stays.
- * x = n + f with |f| <= 1/2, and 2^f = e^y by its Taylor series to y^13: |y| <= 0.3466, so the rest is below
- * 0.3466^14 / 14! = 5e-18; rounding adds some 2e-16, relative. */
+/* 2^x for x <= 1023. Below -1022 the result is 2^-1022, which is negligible in every sum where it is used.
+ * NaN stays NaN.
+ *
+ *   x = n + f    n an integer, |f| <= 1/2
+ *   2^f = e^y    y = f ln 2, |y| <= 0.3466, by the Taylor series up to y^13
+ *   error        truncation below 0.3466^14 / 14! = 5e-18, rounding about 2e-16; both relative */
 static inline __attribute__((always_inline)) double kvg_exp2(double x)
 {
-    const double shift = 0x1.8p52; /* adding it rounds to an integer, which then sits in the low bits */
+    const double shift = 0x1.8p52; /* adding it rounds to an integer, which is then in the low bits */
     x = kvg_at_least(x, -1022);
     double shifted = x + shift;
     double y = (x - (shifted - shift)) * KVG_LN2;
@@ -57,9 +60,11 @@ static inline __attribute__((always_inline)) double kvg_exp2(double x)
     return (e * y + 1.0) * power;
 }
 
-/* log2 x for normal x > 0; zero, infinity and NaN as usual. Otherwise
- * x = 2^n m with m in [sqrt 1/2, sqrt 2), ln m = 2 artanh z, z = (m - 1) / (m + 1), |z| <= 0.1716; the series
- * to z^23 leaves 2 z^25 / 25 < 6e-21. */
+/* log2 x for normal x > 0. Zero gives -infinity; infinity and NaN stay.
+ *
+ *   x = 2^n m            m in [sqrt 1/2, sqrt 2)
+ *   ln m = 2 artanh z    z = (m - 1) / (m + 1), |z| <= 0.1716, by the series up to z^23
+ *   error                truncation 2 z^25 / 25 < 6e-21 */
 static inline double kvg_log2(double x)
 {
     if (!(x > 0) || isinf(x))
@@ -80,16 +85,16 @@ static inline double kvg_log2(double x)
     return (double)n + 2 * z * sum * KVG_LOG2E;
 }
 
-/* tanh x with an absolute error of about 1e-16, which is what a soft cap asks for. */
+/* tanh x with an absolute error of about 1e-16: a soft cap needs an absolute, not a relative bound. */
 static inline __attribute__((always_inline)) double kvg_tanh(double x)
 {
     double a = fabs(x) > 25 ? 25 : fabs(x); /* tanh 25 = 1 in double */
     double t = 1 - 2 / (kvg_exp2(2 * KVG_LOG2E * a) + 1);
-    t = a < 1e-3 ? a - a * a * a / 3 : t; /* exact zero, and no cancellation, at the small end */
+    t = a < 1e-3 ? a - a * a * a / 3 : t; /* for small x: exact zero and no cancellation */
     return isnan(x) ? x : copysign(t, x);
 }
 
-/* e^x - 1 for x >= 0, relative error about 1e-14 at worst; large x gives a large finite number. */
+/* e^x - 1 for x >= 0. The relative error is at most about 1e-14. x > 700 gives e^700 - 1, which is finite. */
 static inline __attribute__((always_inline)) double kvg_expm1(double x)
 {
     double clipped = x > 700 ? 700 : x;

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * formats.c: the codecs twice. The plain ones (kvg_ref_fp8_encode, kvg_ref_fp8_decode and their 16-bit
- * sisters) take a number apart with integers and are the definition. The row functions do the same work for
- * whole caches, in loops without branches that a compiler turns into vector code; the exhaustive test holds
- * them to the plain ones for every float there is.
+ * formats.c: the codecs of single values, which are the definition. They split a number with integer
+ * arithmetic. The row functions are in formats_row.c; tests/unit/test_formats_exhaustive.c compares the two
+ * for every float.
  *
- * One idea serves every format: the magnitudes of a format, in the order of their codes, are evenly spaced
- * inside each binade, and the first binade (the subnormals) continues the spacing of the second. So the code
- * of a magnitude is a count of quanta, rounded, plus an offset per binade, and a carry out of the mantissa
- * lands by itself in the exponent.
+ * The same method works for every format. In the order of their codes, the magnitudes of a format are evenly
+ * spaced within each binade, and the first binade (the subnormals) has the spacing of the second. So the code
+ * of a magnitude is a rounded count of quanta plus an offset for the binade. A carry out of the mantissa
+ * increments the exponent, as it should.
  */
 #include "formats.h"
 #include "clones.h"
@@ -16,7 +15,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Largest finite values: e4m3fn (OCP 8-bit floating point specification) 448, e5m2 57344; e4m3fnuz 240. */
+/* Largest finite values: e4m3fn 448 and e5m2 57344 (OCP 8-bit floating point specification), e4m3fnuz 240. */
 static const struct kvg_ref_format_info format_table[] = {
     [KVG_REF_F32] = {"f32", 4, 23, -126, 0x1.fffffep127}, [KVG_REF_F16] = {"f16", 2, 10, -14, 65504.0},
     [KVG_REF_BF16] = {"bf16", 2, 7, -126, 0x1.fep127},    [KVG_REF_E4M3] = {"e4m3", 1, 3, -6, 448.0},
@@ -64,12 +63,12 @@ static uint32_t magnitude_code(uint32_t magnitude, int mantissa_bits, int min_ex
     return ((uint32_t)(binade - min_exponent) << mantissa_bits) + quanta;
 }
 
-/* What the three 8-bit formats do not share. */
+/* The differences between the three 8-bit formats. */
 struct fp8_rules {
     int mantissa_bits, min_exponent, bias;
     uint8_t max_code;  /* of the largest finite value */
     uint8_t nan_code;  /* canonical */
-    int unsigned_zero; /* 1: 0x80 is the one NaN, not a negative zero (fnuz) */
+    int unsigned_zero; /* 1: 0x80 is the only NaN, not a negative zero (fnuz) */
 };
 static const struct fp8_rules fp8_table[] = {
     [KVG_REF_E4M3] = {3, -6, 7, 0x7e, 0x7f, 0},
@@ -115,7 +114,7 @@ uint16_t kvg_ref_bf16_encode(float value)
 {
     uint32_t bits = float_bits(value);
     if ((bits & FLOAT_MAGNITUDE) > FLOAT_INFINITY)
-        return (uint16_t)(bits >> 16 | 0x40); /* quiet, and never an infinity */
+        return (uint16_t)(bits >> 16 | 0x40); /* quiet; the bit also keeps it from becoming an infinity */
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 

@@ -1,17 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * formats.h: number formats of the reference, by integer arithmetic alone.
+ * formats.h: number formats of the reference.
  *
- * These functions are the definition that everything else in the project is tested against; they are
- * written to be read, not to be fast. Round to nearest even, saturating to the largest finite value
- * (infinities too), any NaN to the one canonical NaN: 0x7f, or 0x80 in e4m3fnuz. That is what
- * __nv_cvt_float_to_fp8(.., __NV_SATFINITE, ..) and the conversion instruction do on NVIDIA GPUs.
+ * These functions are the definition that everything else in the project is tested against. The functions for
+ * single values use integer arithmetic only and are written to be read; the row functions give the same bits
+ * and are fast.
+ *
+ * Encoding to FP8:
+ *   - rounds to nearest, ties to even;
+ *   - saturates to the largest finite value, infinities included;
+ *   - turns every NaN into one canonical NaN: 0x7f, or 0x80 in e4m3fnuz.
+ * __nv_cvt_float_to_fp8(.., __NV_SATFINITE, ..) and the conversion instruction of NVIDIA GPUs do the same.
  */
 #ifndef KVG_REFERENCE_FORMATS_H
 #define KVG_REFERENCE_FORMATS_H
 
 #include <stddef.h>
 #include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 enum kvg_ref_format {
     KVG_REF_F32 = 0,
@@ -32,27 +41,30 @@ struct kvg_ref_format_info {
 };
 const struct kvg_ref_format_info *kvg_ref_format_info(enum kvg_ref_format format);
 
-/* FP8: format must be one of the three 8-bit formats. Decoding gives a NaN for every NaN code. */
+/* FP8: `format` must be one of the three 8-bit formats. Every NaN code decodes to a NaN. */
 uint8_t kvg_ref_fp8_encode(enum kvg_ref_format format, float value);
 float kvg_ref_fp8_decode(enum kvg_ref_format format, uint8_t code);
 
-/* 16-bit formats, round to nearest even; overflow gives infinity as IEEE 754 says. NaN keeps sign and leading
- * payload bits and becomes quiet. */
+/* 16-bit formats: round to nearest, ties to even. Overflow gives infinity, as IEEE 754 demands. A NaN keeps
+ * its sign and leading payload bits and becomes quiet. */
 uint16_t kvg_ref_bf16_encode(float value);
 float kvg_ref_bf16_decode(uint16_t code);
 uint16_t kvg_ref_f16_encode(float value);
 float kvg_ref_f16_decode(uint16_t code);
 
-/* One element of any format at data[index] (index in elements). */
+/* One element of any format, at data[index]; index counts elements. */
 float kvg_ref_load(enum kvg_ref_format format, const void *data, int64_t index);
 void kvg_ref_store(enum kvg_ref_format format, void *data, int64_t index, float value);
-/* count consecutive elements to float; fast enough for a whole cache (vector code, no per-element switch). */
+/* Rows of `count` consecutive elements from `index` on: decode, encode, and round in place. Fast enough for a
+ * whole cache. The bits are those of kvg_ref_load, kvg_ref_store and kvg_ref_round. */
 void kvg_ref_load_row(enum kvg_ref_format format, const void *data, int64_t index, int64_t count, float *out);
-/* count consecutive elements from float, and values rounded to the format in place; as fast. Bit for bit what
- * kvg_ref_store and kvg_ref_round give. */
 void kvg_ref_store_row(enum kvg_ref_format format, void *data, int64_t index, int64_t count, const float *in);
 void kvg_ref_round_row(enum kvg_ref_format format, float *values, int64_t count);
-/* value rounded to the format and back. */
+/* `value` encoded and decoded again. */
 float kvg_ref_round(enum kvg_ref_format format, float value);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -2,11 +2,14 @@
  *
  * formats_row.c: the codecs of formats.c for rows of elements.
  *
- * Nothing here has branches. Decoding moves the bits to where a float keeps them and corrects the
- * exponent; the fraction of a subnormal code is first read as that of a normal number, from which its leading
- * one is then taken. Encoding rounds a normal magnitude by adding just under half a quantum to its bits, and
- * a subnormal one by adding a power of two so large that the FP32 adder's own rounding leaves a whole number
- * of quanta. Rounding in place does the same without going through the code.
+ * No loop has branches, so the compiler can vectorise them.
+ *
+ *   decode    Moves the bits to their place in a float and corrects the exponent. The fraction of a subnormal
+ *             code is first read as that of a normal number; then the leading one is subtracted.
+ *   encode    Rounds a normal magnitude by adding just under half a quantum to its bits. Rounds a subnormal
+ *             magnitude by adding a power of two so large that the FP32 addition itself rounds to a whole
+ *             number of quanta.
+ *   round     Rounds in place in the same way, without computing the code.
  */
 #include "formats.h"
 #include "clones.h"
@@ -31,8 +34,8 @@ static inline float bits_float(uint32_t bits)
     return value;
 }
 
-/* A choice without a branch: the compiler would move floating-point work behind a branch, and then keep it.
- */
+/* condition ? yes : no, without a branch. For the plain expression the compiler moves floating-point work
+ * behind a branch, and then cannot remove the branch. */
 static inline uint32_t choose(int condition, uint32_t yes, uint32_t no)
 {
     uint32_t mask = 0u - (uint32_t)condition;
@@ -41,7 +44,7 @@ static inline uint32_t choose(int condition, uint32_t yes, uint32_t no)
 
 /* ---------------------------------------------------------------- decode */
 
-/* Bits of the float that a finite magnitude stands for: m fraction bits, smallest normal 2^e. */
+/* Bits of the float of a finite magnitude code, for m fraction bits and the smallest normal number 2^e. */
 static inline __attribute__((always_inline)) uint32_t decode_magnitude(uint32_t magnitude, int m, int e)
 {
     const uint32_t smallest_normal = (uint32_t)(127 + e) << 23, fraction = magnitude << (23 - m);
@@ -122,7 +125,7 @@ void kvg_ref_load_row(enum kvg_ref_format format, const void *data, int64_t inde
 
 /* ---------------------------------------------------------------- encode */
 
-/* Code of |value| for mantissa m and smallest normal exponent e, saturating at max_code. */
+/* Code of a magnitude for m fraction bits and the smallest normal number 2^e, saturated at max_code. */
 static inline __attribute__((always_inline)) uint32_t encode_magnitude(uint32_t magnitude, int m, int e,
                                                                        uint32_t max_code)
 {
@@ -214,7 +217,7 @@ void kvg_ref_store_row(enum kvg_ref_format format, void *data, int64_t index, in
 
 /* ---------------------------------------------------------------- round in place */
 
-/* |value| rounded to mantissa m and smallest normal exponent e, for magnitudes up to infinity. */
+/* A magnitude, at most infinity, rounded to m fraction bits with the smallest normal number 2^e. */
 static inline __attribute__((always_inline)) uint32_t round_magnitude(uint32_t magnitude, int m, int e)
 {
     const int dropped = 23 - m;
@@ -226,7 +229,7 @@ static inline __attribute__((always_inline)) uint32_t round_magnitude(uint32_t m
     return choose(magnitude < smallest_normal, subnormal, normal);
 }
 
-/* FP8 saturates at `largest`. */
+/* A value rounded to an FP8 format, which saturates at `largest`. */
 static inline __attribute__((always_inline)) float round_fp8(float value, int m, int e, float largest)
 {
     const uint32_t bits = float_bits(value), magnitude = bits & 0x7fffffff;

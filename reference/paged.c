@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * paged.c: quantise rows and put them where the slot mapping says. Scaling, rounding and scattering are done
- * a row of one head at a time, through the row codecs, because the harness fills whole caches with this.
+ * paged.c: quantises rows and stores them in the slots of the slot mapping. It works on one row of one head
+ * at a time, through the row codecs, because the harness fills whole caches with it.
  */
 #include "paged.h"
 #include "clones.h"
 
 #include <string.h>
 
-/* Elements per piece of a row: a scratch buffer of 2 KiB on the stack. */
+/* Elements of a row that are converted at once: a buffer of 2 KiB on the stack. */
 enum { PIECE = 512 };
-/* Fewer elements than this are not worth waking threads for. */
+/* For fewer elements than this, starting threads costs more than it saves. */
 enum { PARALLEL_FROM = 1 << 18 };
 
 int64_t kvg_ref_kv_index(const struct kvg_ref_kv *kv, int64_t seq, int64_t token, int64_t head)
@@ -47,7 +47,7 @@ static void multiply_row(float *values, int64_t count, float factor)
         values[i] = values[i] * factor;
 }
 
-/* count elements from source to destination. A scale only means something to an 8-bit destination. */
+/* Converts count elements. The scale is used for an 8-bit destination only. */
 static void convert_row(enum kvg_ref_rule rule, float scale, enum kvg_ref_format from, const void *source,
                         int64_t source_index, enum kvg_ref_format to, void *destination,
                         int64_t destination_index, int64_t count)
@@ -64,7 +64,7 @@ static void convert_row(enum kvg_ref_rule rule, float scale, enum kvg_ref_format
     }
 }
 
-/* Between equal formats the bits are taken as they are, NaN payloads included. */
+/* Between equal formats the bits are copied, NaN payloads included. */
 static void copy_row(enum kvg_ref_format format, const void *source, int64_t source_index, void *destination,
                      int64_t destination_index, int64_t count)
 {

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * scales.c: from what a calibration saw to the scales it leaves behind. FP32 throughout, as in PyTorch, so
- * that scales agree bit by bit with those that the tools in use would write.
+ * scales.c: computes scales from the values that a calibration saw. All arithmetic is FP32, as in PyTorch, so
+ * that the scales have the bits that the calibration tools in use would write.
  */
 #include "scales.h"
 
 #include <math.h>
 
-/* The larger of two magnitudes; NaN wins. */
+/* The larger of two magnitudes; NaN if either is NaN. */
 static float larger(float a, float b)
 {
     return isnan(a) || a > b ? a : b;
 }
 
-/* What the observer sees of sample s: one head, or all heads together (head < 0). */
+/* The absmax of sample s: of one head, or of all heads together (head < 0). */
 static float observed(const float *absmax, int64_t s, int64_t heads, int64_t head)
 {
     const float *sample = absmax + s * heads;
@@ -28,7 +28,7 @@ static float observed(const float *absmax, int64_t s, int64_t heads, int64_t hea
 static float observe(const float *absmax, int64_t samples, int64_t heads, int64_t head,
                      enum kvg_ref_observer observer)
 {
-    float state = NAN; /* nothing seen, nothing known: kvg_ref_first_bad_scale finds it */
+    float state = NAN; /* without a sample the scale is NaN, which kvg_ref_first_bad_scale reports */
     for (int64_t s = 0; s < samples; s++) {
         float x = observed(absmax, s, heads, head);
         if (s == 0 || observer == KVG_REF_MEMORYLESS_MINMAX)

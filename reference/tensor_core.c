@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tensor_core.c: the FP8 matrix units by integer arithmetic alone.
+ * tensor_core.c: the FP8 matrix units in integer arithmetic.
  *
- * Every summand is sign * significand * 2^unit with integers. Aligning is a shift: towards zero on NVIDIA's
- * units (the magnitude is shifted), down on AMD's (the signed number is). The sum of a step is exact in 64
- * bits. Infinities and NaNs never enter that path: if a summand is one, the answer is what IEEE 754 says of
- * the sum in any order.
+ * Every summand is sign * significand * 2^unit, with integers. To align it is to shift it: towards zero on
+ * NVIDIA's units (the magnitude is shifted), down on AMD's (the signed number is shifted). The sum of a step
+ * is exact in 64 bits. Infinities and NaNs are handled apart: if a summand is one of them, the result is that
+ * of IEEE 754, which does not depend on the order of the sum.
  */
 #include "tensor_core.h"
 
@@ -16,8 +16,8 @@
 enum {
     FP32_E_MIN = -126,  /* exponent of the smallest normal */
     FP32_FRACTION = 23, /* explicit bits */
-    STEP_MAX = 32,      /* products fused at most */
-    F16_E_MIN = -14,    /* e4m3 operands are never subnormal in f16, e5m2 ones just as in e5m2 */
+    STEP_MAX = 32,      /* most products of a step */
+    F16_E_MIN = -14,    /* in f16 no e4m3 operand is subnormal; e5m2 operands are as in e5m2 */
     CDNA3_SUM_BITS = 31 /* fraction bits of the joined sum of CDNA3 */
 };
 
@@ -54,8 +54,8 @@ int kvg_ref_mma_takes(const struct kvg_ref_mma_model *model, enum kvg_ref_format
 
 /* ---------------------------------------------------------------- numbers as integers */
 
-/* significand * 2^unit; `exponent` is the one that takes part in the search for the largest: floor(log2) of a
- * normal number, the sum of both for a product. A zero has none. */
+/* significand * 2^unit. `exponent` is the one that is compared to find the largest: floor(log2) of a normal
+ * number, the sum of both exponents for a product. The exponent of a zero is not used. */
 struct term {
     int64_t significand;
     int unit, exponent;
@@ -98,12 +98,13 @@ static struct term accumulator(float c)
     return t;
 }
 
-/* A term in units of 2^unit, rounded towards zero, or down. Shifts left are short by the models' constants:
- * no term has more fraction bits than survive, but for the accumulator's 23 and a product's 6. */
+/* A term in units of 2^unit, rounded towards zero; align_down below rounds down. Left shifts are short: by
+ * the constants of the models, no term has more fraction bits than survive, except the 23 of the accumulator
+ * and the 6 of a product. */
 static int64_t align_to_zero(struct term t, int unit)
 {
     if (t.significand == 0)
-        return 0; /* whatever its exponent */
+        return 0; /* the exponent of a zero means nothing */
     const int shift = unit - t.unit;
     const int64_t magnitude = t.significand < 0 ? -t.significand : t.significand;
     const int64_t moved = shift <= 0   ? magnitude * (INT64_C(1) << -shift)
@@ -118,7 +119,7 @@ static int64_t align_down(int64_t significand, int from_unit, int unit)
     return shift <= 0 ? significand * (INT64_C(1) << -shift) : significand >> (shift > 62 ? 62 : shift);
 }
 
-/* floor(log2 |x|) of x != 0. */
+/* floor(log2 |x|) for x != 0. */
 static int top_bit(int64_t x)
 {
     return 63 - __builtin_clzll((unsigned long long)(x < 0 ? -x : x));
@@ -129,7 +130,7 @@ static int max_int(int a, int b)
     return a > b ? a : b;
 }
 
-/* sum * 2^unit with `fraction` fraction bits, the rest cut off; +0 for zero, infinity beyond FP32. */
+/* sum * 2^unit cut to `fraction` fraction bits; +0 for zero, infinity beyond FP32. */
 static float cut(int64_t sum, int unit, int fraction)
 {
     if (sum == 0)
@@ -141,7 +142,7 @@ static float cut(int64_t sum, int unit, int fraction)
 
 /* ---------------------------------------------------------------- one step */
 
-/* c + sum of the products, cut as FUSED and HALVES do it. */
+/* c + sum of the products, with the cuts of FUSED and HALVES. */
 static float fuse(const struct kvg_ref_mma_model *model, float c, const struct term *products, int n)
 {
     const struct term add = accumulator(c);
@@ -156,8 +157,8 @@ static float fuse(const struct kvg_ref_mma_model *model, float c, const struct t
     return cut(sum, unit, model->result_bits);
 }
 
-/* The products of one parity; NONE when all are zero. */
-enum { NONE = -999 };
+enum { NONE = -999 }; /* exponent of a sum of zeros */
+/* Sum of the products of one parity, from `first` on. Writes their largest exponent, or NONE, to *top. */
 static int64_t half_sum(const struct kvg_ref_mma_model *model, const struct term *products, int first, int n,
                         int *top)
 {
@@ -190,7 +191,7 @@ static float fuse_parity(const struct kvg_ref_mma_model *model, float c, const s
         return 0;
     const int unit = top - bits - extra;
     const int last = max_int(max_int(top_bit(sum) + unit, FP32_E_MIN) - CDNA3_SUM_BITS, unit);
-    return (float)ldexp((double)align_down(sum, unit, last), last); /* 33 bits at most: rounded once */
+    return (float)ldexp((double)align_down(sum, unit, last), last); /* at most 33 bits: rounded once */
 }
 
 /* ---------------------------------------------------------------- a chain of steps */
@@ -208,8 +209,8 @@ struct operands {
     const uint8_t *a, *b;
 };
 
-/* The IEEE 754 sum, for when a summand is no finite number; *finite is 0 then. Finite summands are far from
- * FP32's limit but for c, and c is added once. */
+/* The IEEE 754 sum of the products, without c. *finite is 0 if a summand is infinite or NaN: finite products
+ * are too small to overflow FP32. */
 static float special_sum(const struct operands *o, int64_t k, int *finite)
 {
     float sum = 0;
@@ -219,7 +220,7 @@ static float special_sum(const struct operands *o, int64_t k, int *finite)
     return sum;
 }
 
-/* The two HMMA of a chunk and the addition; products[32], zeros at the end of a part chunk. */
+/* The two HMMA of a chunk and the FP32 addition. products[32] ends in zeros if the chunk is incomplete. */
 static float halves(const struct kvg_ref_mma_model *model, float c, const struct term *products)
 {
     struct term chosen[STEP_MAX / 2];

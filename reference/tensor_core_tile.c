@@ -2,13 +2,18 @@
  *
  * tensor_core_tile.c: tensor_core.c for whole matrices, with vectors.
  *
- * FP32 arithmetic can do the unit's integer arithmetic exactly. A product of two FP8 numbers has at most 8
- * significant bits, so it is exact; its exponent is the sum of those of its factors, which bytes hold;
- * dividing by the largest such power of two (times 2^-align_bits) is exact; converting to int32 cuts towards
- * zero. Columns lie in the lanes of a vector. With 25 fraction bits a term takes 27 bits and 33 of them
- * overflow an int32, so the low 8 bits are summed apart.
+ * FP32 arithmetic computes the unit's integer arithmetic exactly:
  *
- * Lanes with a NaN or an infinity among operands or accumulator are left to tensor_core.c, and so is CDNA3.
+ *   - A product of two FP8 numbers has at most 8 significant bits, so it is exact.
+ *   - Its exponent is the sum of the exponents of its factors, which fit bytes.
+ *   - Dividing it by the largest such power of two, times 2^-align_bits, is exact.
+ *   - Converting it to int32 cuts towards zero.
+ *
+ * The lanes of a vector are columns. With 25 fraction bits a term takes 27 bits, and the sum of 33 terms
+ * overflows int32. So the low 8 bits of the terms are summed separately.
+ *
+ * Columns with a NaN or an infinity in an operand or the accumulator are computed by tensor_core.c, and so is
+ * CDNA3.
  */
 #include "tensor_core.h"
 #include "clones.h"
@@ -19,15 +24,15 @@
 enum {
     COLUMNS = 64,    /* of a block */
     CHUNK = 32,      /* products of a block: two steps of 16, or one of 32 */
-    LOW = 8,         /* bits of a term summed apart */
-    WHOLE_BITS = 20, /* fraction bits up to which an int32 holds the sum of a step */
+    LOW = 8,         /* low bits of a term that are summed separately */
+    WHOLE_BITS = 20, /* up to this many fraction bits, an int32 holds the sum of a step */
     FP32_EXPONENT = 0x7f800000,
     FP32_BIAS = 127,
-    /* Exponents of operands lie between -14 and 15. Zero has one so low that no product with it comes near
-     * theirs, and twice that still is a byte. */
+    /* Exponents of operands lie between -14 and 15. The exponent of a zero is so low that a product with a
+     * zero is below all other products. Twice that exponent still fits a byte. */
     ZERO = -63,
     NO_PRODUCT = -40,
-    LEAST_TOP = -60 /* where there are no products it does not matter */
+    LEAST_TOP = -60 /* lower limit of a column's largest exponent; reached only without products */
 };
 
 static inline uint32_t bits_of(float x)
@@ -46,8 +51,9 @@ static inline float float_of(uint32_t bits)
 
 /* ---------------------------------------------------------------- operands */
 
-/* Exponents of codes with `m` fraction bits; a zero has ZERO, and so has a code from `limit` on, which is no
- * finite number and sets special[j]. normalised: a subnormal e4m3 has an exponent of its own. */
+/* Exponents of codes with `m` fraction bits. A zero gets ZERO. So does a code from `limit` on, which is
+ * infinite or NaN and sets special[j]. normalised: a subnormal e4m3 number has an exponent of its
+ * own, as in f16. */
 static inline __attribute__((always_inline)) void exponents(const uint8_t *restrict code, int count, int m,
                                                             int bias, int limit, int normalised,
                                                             int8_t *restrict exponent,
@@ -82,8 +88,7 @@ static void exponents_e5m2(const uint8_t *code, int count, int8_t *exponent, uin
     exponents(code, count, 2, 15, 0x7c, 0, exponent, special);
 }
 
-/* Codes to values and exponents; *any is set when one of them is special. What is no finite number counts as
- * zero. */
+/* Values and exponents of codes. Infinite and NaN codes set special[j] and *any, and get the value zero. */
 static void take_apart(const struct kvg_ref_mma_model *model, enum kvg_ref_format format, const uint8_t *code,
                        int count, float *value, int8_t *exponent, uint8_t *special, int *any)
 {
@@ -109,7 +114,7 @@ struct block {
 struct row {
     float value[CHUNK];
     int8_t exponent[CHUNK];
-    int special, zero; /* one of them is no finite number; all are zero */
+    int special, zero; /* 1: some value is infinite or NaN; all values are zero */
 };
 
 static void load_b(const struct kvg_ref_mma_tile *t, const int *order, int64_t at, int64_t k, int64_t column,
@@ -146,7 +151,7 @@ static void load_a(const struct kvg_ref_mma_tile *t, const int *order, int64_t a
 
 /* ---------------------------------------------------------------- steps */
 
-/* Of one row and all columns. */
+/* State of one step, for one row and all columns. */
 struct step {
     int8_t top[COLUMNS] __attribute__((aligned(64))); /* largest exponent of a product */
     float per_unit[COLUMNS] __attribute__((aligned(64)));
@@ -154,12 +159,12 @@ struct step {
     float unit[COLUMNS];
 };
 
-/* Units, and the accumulator in them. */
+/* Computes the unit of each column, and starts the sum with the accumulator in that unit. */
 static inline __attribute__((always_inline)) void begin_step(const float *c, int align, struct step *s)
 {
     const int split = align > WHOLE_BITS;
     for (int j = 0; j < COLUMNS; j++) {
-        /* The accumulator's own exponent; next to a product a subnormal one is nothing. */
+        /* The exponent of the accumulator. A subnormal accumulator is negligible beside any product. */
         const int own = (int)(bits_of(c[j]) >> 23 & 0xff), finite = own < 0xff;
         const int of_products = (s->top[j] < LEAST_TOP ? LEAST_TOP : s->top[j]) + FP32_BIAS;
         const int most = finite && own > of_products ? own : of_products;
@@ -171,7 +176,7 @@ static inline __attribute__((always_inline)) void begin_step(const float *c, int
     }
 }
 
-/* sum * unit cut to FP32's 24 bits. */
+/* (sum * 2^LOW + low) * unit, cut to FP32's 24 bits. */
 static inline __attribute__((always_inline)) float cut_wide(int32_t sum, int32_t low, float unit)
 {
     const double wide = (double)sum * (1 << LOW) + (double)low;
@@ -183,19 +188,20 @@ static inline __attribute__((always_inline)) float cut_wide(int32_t sum, int32_t
     return (float)(cut * (double)unit);
 }
 
-/* Without products the accumulator passes through, cut to the width of the result. */
+/* The result without products: the accumulator, cut to the width of the result. */
 static inline __attribute__((always_inline)) float passed(float c, int result)
 {
     return float_of(bits_of(c) & ~((1u << (23 - result)) - 1)) + 0.0f;
 }
 
-/* A choice without a branch, which would keep the loop out of vectors. */
+/* condition ? yes : no, without a branch, which would prevent vectorisation. */
 static inline __attribute__((always_inline)) uint32_t choose(int condition, float yes, float no)
 {
     const uint32_t mask = 0u - (uint32_t)condition;
     return (bits_of(yes) & mask) | (bits_of(no) & ~mask);
 }
 
+/* The sums as the new accumulators. An infinite or NaN accumulator stays. */
 static inline __attribute__((always_inline)) void end_step(float *restrict c, int align, int result,
                                                            const struct step *restrict s)
 {
@@ -243,7 +249,7 @@ static inline bytes16 max_of_bytes(bytes16 x, bytes16 y)
 #pragma GCC pop_options
 #endif
 
-/* In vectors of the nth width, the widest first; NULL when there are not so many. */
+/* The step function for vectors of the nth width, the widest first; NULL when the CPU has no nth width. */
 static step_fn step_of(const struct kvg_ref_mma_model *model, int n)
 {
     const int narrow = model->align_bits == 13;
@@ -262,7 +268,7 @@ static step_fn step_of(const struct kvg_ref_mma_model *model, int n)
 
 /* ---------------------------------------------------------------- tiles */
 
-/* One element the slow way. */
+/* One element, computed by tensor_core.c. */
 static float element(const struct kvg_ref_mma_tile *t, int64_t at, int64_t k, int64_t row, int64_t column,
                      float c)
 {
@@ -272,7 +278,7 @@ static float element(const struct kvg_ref_mma_tile *t, int64_t at, int64_t k, in
     return kvg_ref_mma_fp8(t->model, c, t->a_format, t->a + row * t->a_stride + at, t->b_format, b, k);
 }
 
-/* One row of a block, all its columns: c[j] becomes the new accumulator. */
+/* One row of a block, all columns: c[j] becomes the new accumulator. */
 static void row_of_block(const struct kvg_ref_mma_tile *t, step_fn one, const struct block *block,
                          const struct row *row, int64_t k, float *c)
 {
@@ -349,5 +355,5 @@ int kvg_ref_mma_fp8_tile_as(const struct kvg_ref_mma_tile *t, int n)
 
 void kvg_ref_mma_fp8_tile(const struct kvg_ref_mma_tile *t)
 {
-    (void)kvg_ref_mma_fp8_tile_as(t, 0); /* there is always one */
+    (void)kvg_ref_mma_fp8_tile_as(t, 0); /* cannot fail: every CPU has a widest width */
 }

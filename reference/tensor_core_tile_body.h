@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tensor_core_tile_body.h: the steps of tensor_core_tile.c for one vector width. It is included once for
- * each: VEC (bytes of a vector), NAME (of a function) and MAX8 (the larger of signed bytes) say which, and
- * are used up. A vector type wider than the machine's registers would live in memory, so target_clones are no
- * help.
+ * tensor_core_tile_body.h: the steps of tensor_core_tile.c for one vector width. tensor_core_tile.c includes
+ * it once for each width, with these macros defined:
+ *
+ *   NAME(x)     x with a suffix for this width
+ *   VEC         bytes of a vector
+ *   MAX8(x, y)  the larger of each pair of signed bytes
+ *
+ * The macros are undefined at the end. target_clones would not do here, because values of a vector type that
+ * is wider than the machine's registers are kept in memory.
  */
 typedef float NAME(floats) __attribute__((vector_size(VEC), may_alias));
 typedef int32_t NAME(ints) __attribute__((vector_size(VEC), may_alias));
 typedef int8_t NAME(bytes) __attribute__((vector_size(VEC), may_alias));
 
-/* Per column: the largest exponent among the products of a step; below NO_PRODUCT when all are zero. */
+/* For each column: the largest exponent among the products of a step; below NO_PRODUCT when all are zero. */
 static inline __attribute__((always_inline)) void
 NAME(largest)(const struct block *block, const struct row *row, int at, int n, int8_t *top)
 {
@@ -23,7 +28,8 @@ NAME(largest)(const struct block *block, const struct row *row, int at, int n, i
 
 enum { NAME(AT_ONCE) = 4, NAME(LANES) = VEC / 4 };
 
-/* Per column: the terms in whole units, cut towards zero and added to sum (and low). */
+/* For each column: the terms in whole units, cut towards zero and added to sum (with `split`, to sum and
+ * low). */
 static inline __attribute__((always_inline)) void
 NAME(add_terms)(const struct block *block, const struct row *row, int at, int n, int split, struct step *s)
 {
@@ -51,8 +57,8 @@ NAME(add_terms)(const struct block *block, const struct row *row, int at, int n,
     }
 }
 
-/* One step over `n` products from `at`, and all columns of a block. `align` and `result`, the fraction bits
- * of the alignment and of the result, are constants where this is inlined. */
+/* One step: `n` products from `at` on, for all columns of a block. `align` and `result` are the fraction bits
+ * of the alignment and of the result. They are constants where this function is inlined. */
 static inline __attribute__((always_inline)) void NAME(step)(const struct block *block, const struct row *row,
                                                              int at, int n, float *c, int align, int result)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * attention_fixture.h: a paged attention problem filled with random numbers, for the tests of the reference.
- * Pages are shuffled, some are free, and every slot that no sequence owns holds NaN.
+ * Pages are in random order and some are free. Every slot that no sequence owns holds NaN.
  */
 #ifndef KVG_TESTS_ATTENTION_FIXTURE_H
 #define KVG_TESTS_ATTENTION_FIXTURE_H
@@ -63,7 +63,7 @@ static int64_t fixture_longest(const struct shape *s)
     return longest;
 }
 
-/* A shuffled block table over more blocks than are needed. */
+/* A block table in random order, over more blocks than are needed. */
 static void fixture_table(struct problem *p, uint64_t *state)
 {
     struct shape *s = &p->shape;
@@ -100,7 +100,7 @@ static void fixture_view(struct problem *p, struct kvg_ref_kv *kv, const unsigne
     kv->scale_stride = s->per_head;
 }
 
-/* A cache of NaN in which the owned slots get numbers. */
+/* A cache of NaN, with numbers in the slots that sequences own. */
 static unsigned char *fixture_cache(struct problem *p, struct kvg_ref_kv *kv, const float *scale, double mean,
                                     uint64_t *state)
 {
@@ -176,8 +176,11 @@ static void problem_free(struct problem *p)
     free(p->table);
 }
 
-/* The shapes that every property is tried on: decode, append and prefill; groups 1, 2, 3, 4 and 7; ragged
- * batches with an empty sequence, more queries than keys, no query at all; block and piece boundaries. */
+/* The shapes for which every property is tested:
+ *   - decode, append and prefill;
+ *   - 1, 2, 3, 4, 7 and 16 query heads per KV head;
+ *   - ragged batches with an empty sequence, with more queries than keys, and without any query;
+ *   - lengths at block and piece boundaries. */
 static const struct shape shapes[] = {
     {1, 4, 4, 64, 16, {33}, {1}, KVG_REF_BF16, KVG_REF_E4M3, 0, 0, 1, 0, 0, 1, 0},
     {3, 8, 2, 128, 16, {100, 0, 2049}, {1, 1, 1}, KVG_REF_BF16, KVG_REF_E4M3, 1, 1, 1, 0, 0, 1, 1},

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes fp8_ml_dtypes.inc: FP8 codes and values as the PyPI package ml_dtypes has them.
+"""Writes fp8_ml_dtypes.inc: FP8 codes and values from the PyPI package ml_dtypes.
 
     pip install ml_dtypes==0.6.0 numpy && python3 fp8_ml_dtypes.py > fp8_ml_dtypes.inc
 
-For each format: the value of all 256 codes, and the codes of floats in range (ml_dtypes does not saturate, so
-nothing beyond the largest finite value is asked): every midpoint between neighbouring codes, the floats next
-to it on both sides, and random floats over all binades of the format and below it.
+For each format it writes the values of all 256 codes, and the codes of these floats:
+  - every midpoint between neighbouring codes, and the next float on each side of it;
+  - random floats over all binades of the format, and some below them.
+No float is beyond the largest finite value, because ml_dtypes does not saturate.
 """
 import ml_dtypes
 import numpy as np

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tensor_core_mmasim.inc: what the PyPI package mmasim says of FP8 matrix units.
+"""Writes tensor_core_mmasim.inc: results of FP8 matrix units from the PyPI package mmasim.
 
     pip install mmasim==2.1.1 torch==2.15.0 numpy && python3 tensor_core_mmasim.py > tensor_core_mmasim.inc
     python3 tensor_core_mmasim.py CASES LIBRARY    # compares that many cases a set with a compiled tensor_core.c
 
-Inputs are not stored: test_tensor_core.c draws the same ones from the same generator (splitmix64; see draw()
-here and draw_case() there). Stored are the FP32 bits of every result. Ten kinds of case take turns; even
-cases have k = 32, odd ones k = 64.
+The file holds the FP32 bits of every result, but no inputs: test_tensor_core.c draws the same inputs from the same
+generator (splitmix64; see draw_case() here and there). There are ten kinds of case, in turn. Even cases have
+k = 32, odd cases k = 64.
 
-mmasim has no FP8 mma.sync for Hopper, for ptxas turns it into HMMA. It is put together here as in the SASS:
-two steps of 16 products in f16 from zero, k = 0, 1 and then k = 2, 3 (mod 4), and an FP32 addition.
+mmasim has no FP8 mma.sync for Hopper, because ptxas compiles it to HMMA. hopper_mma() does what the SASS does: two
+steps of 16 products in f16 from zero, k = 0, 1 and then k = 2, 3 (mod 4), and an FP32 addition.
 """
 import sys
 
@@ -53,7 +53,7 @@ def finite(draw, fmt):
 
 
 def special_code(fmt, raw):
-    """A NaN, or (e5m2) mostly an infinity, of the sign of `raw`."""
+    """A NaN, or for e5m2 mostly an infinity, with the sign of `raw`."""
     if fmt == "e4m3fnuz":
         return 0x80
     if fmt == "e4m3":

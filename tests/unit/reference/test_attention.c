@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The exact reference against its oracle, the oracle against a triple loop, and the properties that both must
- * have. The emulating and the bounding reference are in test_attention_emulate.c.
+ * test_attention.c: the FP64 reference against a triple loop, the exact reference against the FP64 reference,
+ * and the properties of the exact reference. test_attention_emulate.c tests the emulating and the bounding
+ * reference.
  */
 #include "tests/unit/attention_fixture.h"
 #include "reference/exp2.h"
 
 /* ---------------------------------------------------------------- visible keys */
 
-/* In words: a causal query sees itself and what came before, the last query being the last key; a window
- * keeps the last `window` of what the query would see. */
+/* A causal query sees its own key and the keys before it; the last query is at the last key. A window keeps
+ * the last `window` of the keys that the query would see. */
 static void test_visible(void **state)
 {
     (void)state;
@@ -36,7 +37,7 @@ static void test_visible(void **state)
 
 /* ---------------------------------------------------------------- oracle */
 
-/* Attention as the definition says it, element by element. */
+/* Attention from its definition, element by element. */
 static void naive(const struct kvg_ref_attention *a, const struct kvg_ref_row *r, double *out, double *lse)
 {
     int64_t n = a->seq_lens[r->seq], q_len = a->cu_q_lens[r->seq + 1] - a->cu_q_lens[r->seq];
@@ -142,7 +143,7 @@ static void test_exact_against_oracle(void **state)
     }
 }
 
-/* The whole length: zero mean, a mean of one, and logits of up to 100 and more. */
+/* 128k keys: values with mean 0 and 1, and logits up to 100 and more. */
 static void test_exact_at_128k(void **state)
 {
     (void)state;
@@ -162,7 +163,7 @@ static void test_exact_at_128k(void **state)
     }
 }
 
-/* A single key is its own answer, whatever its logit, and its log-sum-exp is the logit. */
+/* With a single key the output is its value, whatever its logit, and the log-sum-exp is the logit. */
 static void test_one_key(void **state)
 {
     (void)state;
@@ -240,7 +241,7 @@ static void test_threads_change_no_bit(void **state)
     }
 }
 
-/* A row alone gets the bits it gets among all others, in any order. */
+/* A row computed alone has the bits that it has among all rows, in any order. */
 static void test_neighbours_change_no_bit(void **state)
 {
     (void)state;
@@ -268,7 +269,7 @@ static void test_neighbours_change_no_bit(void **state)
     }
 }
 
-/* A sample of rows whose windows lie far apart: between them are keys that nobody sees. */
+/* Rows whose windows are far apart: no row sees the keys between them. */
 static void test_scattered_rows(void **state)
 {
     (void)state;
@@ -293,7 +294,7 @@ static void test_scattered_rows(void **state)
     problem_free(&p);
 }
 
-/* Moving pages about, with the block table told, changes no bit. */
+/* Moving pages and changing the block table accordingly changes no bit. */
 static void test_pages_permuted(void **state)
 {
     (void)state;
@@ -320,7 +321,8 @@ static void test_pages_permuted(void **state)
     }
 }
 
-/* KV heads and their query heads in reverse order: the outputs come in reverse order. Done with strides. */
+/* With KV heads and query heads in reverse order, the outputs come in reverse order. Negative strides reverse
+ * them. */
 static void test_heads_permuted(void **state)
 {
     (void)state;
@@ -348,7 +350,8 @@ static void test_heads_permuted(void **state)
     }
 }
 
-/* K times 2^n with its scale times 2^-n, V likewise: the same numbers, so the same bits. */
+/* K times 2^5 with its scale times 2^-5, and V times 2^-7 with its scale times 2^7: the same numbers, so the
+ * same bits. */
 static void test_scales_by_powers_of_two(void **state)
 {
     (void)state;
@@ -356,7 +359,7 @@ static void test_scales_by_powers_of_two(void **state)
         struct problem p;
         problem_make(&p, &shapes[s], 10);
         int64_t n = p.blocks * p.a.k.stride_block;
-        /* bf16 has room on both sides; take the values there first, exactly */
+        /* bf16 has the range for both factors, and holds the values exactly */
         uint16_t *k = malloc((size_t)n * sizeof *k), *v = malloc((size_t)n * sizeof *v);
         p.a.k.format = p.a.v.format = KVG_REF_BF16;
         struct result result[2];
@@ -379,7 +382,7 @@ static void test_scales_by_powers_of_two(void **state)
     }
 }
 
-/* A plain tensor without a block table, token by token, gives what its pages give. */
+/* A contiguous tensor without a block table gives the same bits as the pages. */
 static void test_contiguous_view(void **state)
 {
     (void)state;
@@ -412,8 +415,8 @@ static void test_contiguous_view(void **state)
 
 /* ---------------------------------------------------------------- NaN */
 
-/* Slots nobody owns hold NaN in every problem here. A NaN in an owned slot reaches the rows that see it, in
- * all dimensions through K and in one through V, and no other row. */
+/* In every problem here, the slots that no sequence owns hold NaN. A NaN in an owned slot reaches the rows
+ * that see it and no other row: all dimensions if it is in K, one dimension if it is in V. */
 static void test_nan_goes_where_it_is_seen(void **state)
 {
     (void)state;

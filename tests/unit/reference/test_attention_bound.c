@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sums of a bound where FP32 could go wrong: long contexts, large and tiny delta, values at both ends of
- * its range; and the inner loops, which must give what plain loops give, at every vector width. Small
- * problems against the formulas are in test_attention_emulate.c.
+ * test_attention_bound.c: the sums of a bound where FP32 could fail: long contexts, large and tiny delta,
+ * values at both ends of its range. Also the inner loops at every vector width, against plain loops, to the
+ * bit. test_attention_emulate.c compares the sums of small problems with their formulas.
  */
 #include "tests/unit/attention_fixture.h"
 #include "reference/attention_tiles.h"
@@ -190,7 +190,7 @@ static void sums_free(struct sums *s)
     free(s->out);
 }
 
-/* A row alone gets the bits it gets among all others. */
+/* A row computed alone has the bits that it has among all rows. */
 static void test_neighbours_change_no_bit(void **state)
 {
     (void)state;
@@ -214,18 +214,21 @@ static void test_neighbours_change_no_bit(void **state)
     }
 }
 
-/* Not below what it should be (but for the FP32 weights it is made of), and above it by 1e-4 at most. */
+/* 1 if value is not below expected and at most 1e-4 above it, relative. It may be 1e-6 below, for the FP32
+ * weights. */
 static int just_above(double value, double expected, double slack)
 {
     return value >= expected * (1 - 1e-6) - slack && value <= expected * (1 + 1e-4) + slack;
 }
 
-/* Long enough for several pieces, whose largest logits are up to thousands apart. */
+/* A context of several pieces, whose largest logits are up to thousands apart. */
 static void test_long_contexts(void **state)
 {
     (void)state;
     const int64_t keys = 9000, dim = 32;
-    const int like[5] = {0, 0, 2, 3, 3}; /* v - o may be 0 or 1e-8 v: distances are held to these sums */
+    /* The rounding of o may turn v - o = 0 into 1e-8 v. So the tolerance of each sum is a part of this
+     * sum: */
+    const int like[5] = {0, 0, 2, 3, 3};
     struct shape s = {1, 1, 1, 32, 16, {9000}, {1}, KVG_REF_BF16, KVG_REF_BF16, 0, 0, 1, 0, 0, 1, 0.5};
     const double q_factor[] = {0.1, 1, 6, 1e4, 2e5};
     for (int i = 0; i < 5; i++) {
@@ -262,9 +265,9 @@ static void test_long_contexts(void **state)
                 element[4][d] += w * w * delta[j] * delta[j] * (v - o[d]) * (v - o[d]);
             }
         }
-        assert_true(just_above(row[0], b.row[0][0], 0)); /* what is divided by is kept too small */
+        assert_true(just_above(row[0], b.row[0][0], 0)); /* shrink divides, so it must not be too large */
         assert_true(1 - b.row[0][0] >= (1 - row[0]) * (1 - 1e-6) &&
-                    1 - b.row[0][0] <= (1 - row[0]) * (1 + 1e-4)); /* and says all that it takes off */
+                    1 - b.row[0][0] <= (1 - row[0]) * (1 + 1e-4)); /* nor may 1 - shrink be too small */
         for (int j = 1; j < 4; j++)
             assert_true(just_above(b.row[j][0], row[j], 0));
         for (int j = 0; j < 5; j++)
@@ -278,7 +281,7 @@ static void test_long_contexts(void **state)
 
 /* ---------------------------------------------------------------- by hand */
 
-/* One query of one dimension that matters: the logit of key j is logit[j], its value v[j] in dimension 0. */
+/* One query. Only dimension 0 is not zero: the logit of key j is logit[j], its value v[j]. */
 struct by_hand {
     float q[16], k[64 * 16], v[64 * 16];
     int32_t seq_len, cu[2];
@@ -326,7 +329,7 @@ static void test_every_delta(void **state)
         assert_true(just_above(s.row[3][0], expm1(delta), 0));
         sums_free(&s);
     }
-    /* What is larger still stays finite and as good as endless. */
+    /* Larger delta: the sums stay finite, and large enough to make the bound useless. */
     const double large[] = {61, 1e4, 1e30, 1e300};
     for (int i = 0; i < 4; i++) {
         const struct kvg_ref_bound_model model = {0, large[i], 0x1p-9, 0, {0, 0, 0, 0, 0, 0}};
@@ -336,8 +339,8 @@ static void test_every_delta(void **state)
     }
 }
 
-/* The largest weights meet zeros, so that all there is comes from weights whose squares FP32 cannot hold: the
- * sum of squares may then be too large, but neither zero nor above the square of the sum. */
+/* The value of the largest weight is zero, so the sums come from weights whose squares FP32 cannot hold. The
+ * sum of squares may then be too large, but not zero, and not above the square of the sum. */
 static void test_squares_below_fp32(void **state)
 {
     (void)state;
@@ -359,7 +362,7 @@ static void test_squares_below_fp32(void **state)
     }
 }
 
-/* At the other end a square is infinite: such a bound says nothing, but it is no NaN and not too small. */
+/* Squares above FP32 are infinite. The bound is then useless, but it is not NaN and not too small. */
 static void test_squares_above_fp32(void **state)
 {
     (void)state;
@@ -374,7 +377,7 @@ static void test_squares_above_fp32(void **state)
     assert_true(just_above(s.element[2][0], 0.75 * 0x1p66, 0));
     assert_true(s.element[3][0] == INFINITY && s.element[4][0] >= 0x1p-20 * 0x1p138);
     for (int i = 0; i < ELEMENTS; i++)
-        assert_true(s.element[i][1] == 0); /* a dimension of zeros stays one */
+        assert_true(s.element[i][1] == 0); /* a dimension of zeros has sums of zero */
     sums_free(&s);
 }
 

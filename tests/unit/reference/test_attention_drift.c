@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The drift that comes with the emulating reference, against its definition written out key by key with
- * libm's exponential: what a P next to a rounding boundary can move, and the sums on their way. A P that lies
- * as near a boundary as the last bit of FP32 may fall to either side here, so the definition is taken for
- * logits that err a thousandth less and a thousandth more than the model says, and the drift lies between.
+ * test_attention_drift.c: the drift of the emulating reference against its definition, written out key by key
+ * with libm's exponential. The definition covers how far a P next to a rounding boundary can move, and the
+ * sums at the end of each tile.
+ *
+ * A P that is within the last bit of FP32 of a boundary may fall to either side of it. So the definition is
+ * evaluated twice, for logit errors 0.1 % smaller and 0.1 % larger than those of the model. The drift must
+ * lie between the two.
  */
 #include "tests/unit/attention_fixture.h"
 #include "reference/attention_tiles.h"
@@ -14,7 +17,7 @@ struct sums {
     double max, sum, o[DIM_MAX], flips[DIM_MAX], squares[DIM_MAX], partial[DIM_MAX], flip_sum;
 };
 
-/* One row against its keys. */
+/* One row and its keys. */
 struct row_at_hand {
     const struct kvg_ref_attention *a;
     const struct kvg_ref_emulation *how;
@@ -22,7 +25,7 @@ struct row_at_hand {
     double theta_factor;
     int64_t first, last;
     double offset;
-    double logit[KEYS_MAX], spread[KEYS_MAX]; /* in units of log2; of the natural logit */
+    double logit[KEYS_MAX], spread[KEYS_MAX]; /* logit in units of log2; spread of the natural logit */
     double (*v)[DIM_MAX];
 };
 
@@ -63,7 +66,7 @@ static void look_at(struct row_at_hand *w, const struct kvg_ref_row *r)
     }
 }
 
-/* How far P moves, rounded, when its logit is off by theta either way. */
+/* How far the rounded P moves when its logit is off by theta in either direction. */
 static double farthest(const struct row_at_hand *w, float p, double theta)
 {
     const double at = (double)kvg_ref_round(w->how->p_format, p);
@@ -99,7 +102,7 @@ static void tile(const struct row_at_hand *w, int64_t from, int64_t to, struct s
         s->partial[d] = fmax(s->partial[d], fabs(s->o[d]));
 }
 
-/* The whole row: splits, each with its tiles in order, and then together. */
+/* The whole row: each split with its tiles in order, then the splits together. */
 static void definition(const struct row_at_hand *w, double v_scale, struct sums *out)
 {
     enum { SPLITS_MAX = 64 };
@@ -143,7 +146,7 @@ static const struct kvg_ref_emulation manners[] = {
     {KVG_REF_F32, KVG_REF_F32, KVG_REF_F32, 0, 0, KVG_REF_E4M3, 4, 1, 17, 0, 200, 1},
     {KVG_REF_F32, KVG_REF_F32, KVG_REF_F32, 0, 0, KVG_REF_F32, 0, 0, 300, 0, 0, 0},
 };
-/* The logits of FP32, of FP16 sums, and so wild that e^theta needs more than a short series. */
+/* Logit errors of FP32, logit errors of FP16 sums, and errors so large that e^theta is not a short series. */
 static const struct kvg_ref_drift_model models[] = {
     {3e-6, 2.4e-7, 4e-7, {0, 0, 0, 0, 0, 0}},
     {4e-3, 2.4e-7, 1e-6, {0x1p-6, 0x1p-6, 0, 0, 0, 0}},
@@ -177,7 +180,7 @@ static void check_rows(const struct problem *p, const struct kvg_ref_emulation *
         w.theta_factor = 1.001;
         definition(&w, v_scale, &high);
         assert_true(between(drift.flip_sum[r], low.flip_sum, high.flip_sum));
-        assert_true(drift.flip_same[r] == 0); /* no two keys are alike */
+        assert_true(drift.flip_same[r] == 0); /* no two keys have the same logit */
         for (int64_t d = 0; d < dim; d++) {
             assert_true(between(drift.flips[r * dim + d], low.flips[d], high.flips[d]));
             assert_true(between(drift.sq_flips[r * dim + d], low.squares[d], high.squares[d]));
@@ -203,7 +206,7 @@ static void test_against_the_definition(void **state)
     free(v);
 }
 
-/* Rows one by one, and on one thread: the same bits, whatever rows share a pass. */
+/* Rows computed one by one on one thread have the same bits as rows that share a pass on three threads. */
 static void test_same_bits(void **state)
 {
     (void)state;
@@ -234,7 +237,7 @@ static void test_same_bits(void **state)
     }
 }
 
-/* Every vector width gives the same bits, and what it gives is the sum. */
+/* Every vector width gives the same bits, and the right sums. */
 static void test_widths(void **state)
 {
     (void)state;

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The emulating reference against a scalar restatement of its rules and against cases worked out by hand; the
- * sums for error bounds against their formulas, and the bound they make against the emulation's own error.
+ * test_attention_emulate.c: the emulating and the bounding reference.
+ *   - The emulation against a scalar restatement of its rules, and against cases worked out by hand.
+ *   - The sums of an error bound against their formulas.
+ *   - The bound made of these sums against the error of the emulation.
  */
 #include "tests/unit/attention_fixture.h"
 
@@ -92,7 +94,7 @@ static void emulated_row(const struct kvg_ref_attention *a, const struct kvg_ref
             step = how->split_tokens ? how->split_tokens : 1 << 30;
     for (int64_t d = 0; d < a->head_dim; d++)
         out[d] = 0;
-    /* exp(lse) directly: the logits of these tests are small enough */
+    /* `total` is e^lse: the logits of these tests are small enough for that */
     for (; start <= last; start += step) {
         int64_t from = start > first ? start : first, to = start + step - 1 < last ? start + step - 1 : last;
         struct online state;
@@ -150,7 +152,7 @@ static void test_against_scalar_emulation(void **state)
     }
 }
 
-/* Nothing rounded on purpose: the exact result, whatever the tiles and splits. */
+/* If nothing is rounded on purpose, the result is the exact one for all tiles and splits. */
 static void test_without_rounding_it_is_exact(void **state)
 {
     (void)state;
@@ -192,9 +194,10 @@ static void test_without_rounding_it_is_exact(void **state)
 
 /* ---------------------------------------------------------------- emulation, by hand */
 
-/* Two keys, logits 0 and -18 in units of log2, values 0 and 1: with offset 8 the second weight is 2^-10,
- * midway between 0 and the smallest code 2^-9, and the tie goes to zero. In a tile of its own, taken first,
- * it is the maximum itself and survives: what is rounded depends on the order of the tiles. */
+/* Two keys with logits 0 and -18 in units of log2, and values 0 and 1. With offset 8 the second weight is
+ * 2^-10. That is midway between 0 and the smallest code, 2^-9, and the tie goes to zero. In a tile of its own
+ * that is taken first, the second key is itself the maximum and is not lost. So the rounding depends on the
+ * order of the tiles. */
 static void test_order_of_tiles_by_hand(void **state)
 {
     (void)state;
@@ -227,10 +230,10 @@ static void test_order_of_tiles_by_hand(void **state)
     assert_true(out[0] == 0 && lse == 0);
     how.row_sum_of_rounded_p = 0;
 
-    how.tile = 1; /* first tile first: the maximum is known when the small weight comes */
+    how.tile = 1; /* first tile first: the maximum is known before the small weight is rounded */
     kvg_ref_attention_emulate(&a, &how, &row, 1, out, &lse);
     assert_true(out[0] == 0);
-    how.tile_last_first = 1; /* the small one comes first and is rounded as 2^8 */
+    how.tile_last_first = 1; /* the small weight comes first and is rounded as 2^8 */
     kvg_ref_attention_emulate(&a, &how, &row, 1, out, &lse);
     assert_true(fabs((double)out[0] - exact) < 1e-12);
     how.tile_last_first = 0, how.split_tokens = 1; /* each split has its own maximum */
@@ -240,24 +243,24 @@ static void test_order_of_tiles_by_hand(void **state)
     how.split_tokens = 0, how.tile = 2, k[16] = -17.5f; /* 2^-9.5 rounds up to 2^-9 */
     kvg_ref_attention_emulate(&a, &how, &row, 1, out, &lse);
     assert_true(fabs((double)out[0] - 0x1p-17 / (1 + exp2(-17.5))) < 1e-12);
-    how.p_offset_log2 = 0; /* without the offset all below 2^-10 is lost */
+    how.p_offset_log2 = 0; /* without the offset, weights of 2^-10 and less are lost */
     k[16] = -10;
     kvg_ref_attention_emulate(&a, &how, &row, 1, out, &lse);
     assert_true(out[0] == 0);
 
-    how.p_format = KVG_REF_F16, how.p_offset_log2 = 11, k[16] = -26; /* FP16 ends at 2^-24 */
+    how.p_format = KVG_REF_F16, how.p_offset_log2 = 11, k[16] = -26; /* smallest number of FP16: 2^-24 */
     kvg_ref_attention_emulate(&a, &how, &row, 1, out, &lse);
     assert_true(fabs((double)out[0] - 0x1p-26 / (1 + 0x1p-26)) < 1e-15);
-    assert_true(fabs((double)lse - log(1 + 0x1p-26)) < 1e-15); /* the offset is not in it */
+    assert_true(fabs((double)lse - log(1 + 0x1p-26)) < 1e-15); /* without the offset */
     how.p_offset_log2 = 0;
     kvg_ref_attention_emulate(&a, &how, &row, 1, out, &lse);
     assert_true(out[0] == 0);
-    how.p_format = KVG_REF_BF16, how.p_offset_log2 = 11; /* no coarse numbers, no offset */
+    how.p_format = KVG_REF_BF16, how.p_offset_log2 = 11; /* the offset is not used for BF16 */
     kvg_ref_attention_emulate(&a, &how, &row, 1, out, &lse);
     assert_true(fabs((double)out[0] - 0x1p-26 / (1 + 0x1p-26)) < 1e-15);
 }
 
-/* A scaled operand is rounded after the scale: 1.0625 * 1.05 has no bf16. */
+/* With scaled_first an operand is rounded after it is scaled: 1.125 * 1.05 is not a bf16 number. */
 static void test_scaled_operands_by_hand(void **state)
 {
     (void)state;
@@ -283,7 +286,7 @@ static void test_scaled_operands_by_hand(void **state)
     struct kvg_ref_emulation how = {
         KVG_REF_BF16, KVG_REF_BF16, KVG_REF_BF16, 1, 1, KVG_REF_BF16, 0, 0, 8, 0, 0, 0};
     kvg_ref_attention_emulate(&a, &how, &row, 1, out, &lse);
-    /* 1.18125 and 1.2375 to 8 bits: steps of 2^-7, 151.2 and 158.4 of them */
+    /* 1.18125 and 1.2375 rounded to 8 bits: 151.2 and 158.4 steps of 2^-7 */
     assert_true(lse == 151.0f / 128 && out[0] == 158.0f / 128);
     how.k_scaled_first = how.v_scaled_first = 0;
     kvg_ref_attention_emulate(&a, &how, &row, 1, out, &lse);
@@ -331,14 +334,14 @@ static void bound_free(struct bound_arrays *b)
     free(b->lse);
 }
 
-/* As a matrix unit sees it: no smaller than the floor, but for zero. */
+/* |x|' of struct kvg_ref_floors: at least the floor, except that zero stays zero. */
 static double aligned_size(double x, double floor)
 {
     return x == 0.0 ? 0.0 : fmax(fabs(x), floor);
 }
 
-/* One row of the terms, by their formulas. */
-/* What an error h of a logit can become behind the soft cap, either way. */
+/* The largest change of the capped logit when the logit before the soft cap is off by h in either
+ * direction. */
 static double capped(const struct kvg_ref_attention *a, const struct kvg_ref_row *r, int64_t g, int64_t j,
                      double h)
 {
@@ -351,6 +354,7 @@ static double capped(const struct kvg_ref_attention *a, const struct kvg_ref_row
     return cap * fmax(tanh(x / cap) - tanh((x - h) / cap), tanh((x + h) / cap) - tanh(x / cap));
 }
 
+/* The terms of one row, by their formulas. */
 static void direct_terms(const struct problem *p, const struct kvg_ref_bound_model *m,
                          const struct kvg_ref_row *r, double element[7][DIM_MAX], double row[4])
 {
@@ -401,11 +405,16 @@ static void direct_terms(const struct problem *p, const struct kvg_ref_bound_mod
     }
 }
 
-/* A sum of a bound is allowed to be too large by what FP32 takes to make sure that it is not too small:
- * 2^-15 for its roundings, twice 2^-16 for a squared delta of 256 dimensions, 2^-15 where the largest delta
- * of a row stands for all: 1e-4 in all. It may be too small only by the FP32 weights of the exact reference,
- * whose sum and output the terms are built on: v - o can be zero in one and 1e-8 v in the other, so distances
- * are held to 3e-7 of the same sum over v itself. */
+/* How close a sum of a bound must be. It is enlarged, so that FP32 cannot make it too small. So it may be too
+ * large, by 1e-4 in total:
+ *
+ *   2^-15      roundings of the sum
+ *   2 * 2^-16  a squared delta, with 256 dimensions
+ *   2^-15      where the largest delta of a row stands for all of them
+ *
+ * It may be too small only by the error of the FP32 weights of the exact reference, because the terms are
+ * built on its sum and output: 1e-6. In addition v - o can be zero in one computation and 1e-8 v in the
+ * other. So the tolerance also has 3e-7 of the same sum taken over v, `scale`. */
 static int close_above(double value, double expected, double scale)
 {
     return value >= expected * (1 - 1e-6) - 3e-7 * scale && value <= expected * (1 + 1e-4) + 3e-7 * scale;
@@ -427,7 +436,7 @@ static void test_terms_against_formulas(void **state)
             for (int64_t r = 0; r < p.n_rows; r += step) {
                 double element[7][DIM_MAX], row[4];
                 direct_terms(&p, &models[m], &p.rows[r], element, row);
-                assert_true(close_above(row[0], b.row[0][r], 0)); /* what is divided by is kept too small */
+                assert_true(close_above(row[0], b.row[0][r], 0)); /* shrink divides: not too large */
                 for (int i = 1; i < 4; i++)
                     assert_true(close_above(b.row[i][r], row[i], 0));
                 for (int i = 0; i < 7; i++)
@@ -442,7 +451,8 @@ static void test_terms_against_formulas(void **state)
     }
 }
 
-/* The output that comes with the terms is the exact output; no bit of either depends on the threads. */
+/* The output that comes with the terms is the exact output. No bit of output or terms depends on the
+ * threads. */
 static void test_same_bits(void **state)
 {
     (void)state;
@@ -473,16 +483,17 @@ static void test_same_bits(void **state)
     }
 }
 
-/* FNV-1a of everything the reference gives on these problems. The values are checked elsewhere; this number
- * says that they are the same bits on every machine, with every compiler and vector width (found equal with
- * gcc 12 at -O1 and -O3, for SSE2, AVX2 and AVX-512, and with clang 14). It changes only when the
- * arithmetic does. */
+/* FNV-1a */
 static void mix(uint64_t *hash, const void *data, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++)
         *hash = (*hash ^ ((const unsigned char *)data)[i]) * 1099511628211u;
 }
 
+/* A hash of everything that the reference returns for these problems. The values are checked by other tests.
+ * The hash checks that they have the same bits on every machine, with every compiler and vector width. It was
+ * found equal with gcc 12 at -O1 and -O3, for SSE2, AVX2 and AVX-512, and with clang 14. It changes only when
+ * the arithmetic changes. */
 static void test_same_bits_on_every_machine(void **state)
 {
     (void)state;
@@ -510,7 +521,8 @@ static void test_same_bits_on_every_machine(void **state)
                  (unsigned long long)hash);
 }
 
-/* Rounding P to e4m3 stays within its term, for every tile order and split, and uses a good part of it. */
+/* The error of rounding P to e4m3 stays within its term for every tile order and split, and reaches a good
+ * part of it. */
 static void test_emulation_stays_within_bound(void **state)
 {
     (void)state;
@@ -539,7 +551,7 @@ static void test_emulation_stays_within_bound(void **state)
     assert_true(largest > 0.3);
 }
 
-/* Any of the arrays may be missing, the others keep their values. */
+/* Any of the arrays may be NULL; the others have the same values. */
 static void test_missing_arrays(void **state)
 {
     (void)state;

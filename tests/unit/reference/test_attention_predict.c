@@ -2,10 +2,14 @@
  *
  * test_attention_predict.c: attention on a modelled FP8 matrix unit.
  *
- * Oracles: FlashAttention-3 itself, whose one-chain and two-level builds were measured on an H200 (decode,
- * 32/8 heads of 128, Q and K from N(0,1), V = |N(0,1)|, per-tensor scales absmax / 448, against FP64 on the
- * dequantised tensors); a case whose answer can be worked out; and the emulating reference, which on a unit
- * that loses next to nothing must agree. KVG_TEST_LONG=1 adds 128k and 1M tokens (a minute, 1.5 GB).
+ * There are three oracles:
+ *   - FlashAttention-3 itself. Its one-chain and two-level builds were measured on an H200: decode, 32/8
+ *     heads of 128, Q and K from N(0,1), V = |N(0,1)|, per-tensor scales absmax / 448, against FP64 on the
+ *     dequantised tensors.
+ *   - A case whose result can be worked out.
+ *   - The emulating reference, which must agree on a unit that loses next to nothing.
+ *
+ * KVG_TEST_LONG=1 adds 128k and 1M tokens (a minute, 1.5 GB).
  */
 #include "reference/attention_predict.h"
 
@@ -31,7 +35,7 @@ struct long_case {
     struct kvg_ref_attention a;
 };
 
-/* Box and Muller: tails as they should be, for they set the scale. */
+/* Box-Muller. The tails must be those of a normal distribution, because the largest value sets the scale. */
 static double normal(uint64_t *state)
 {
     const double u = ((double)(fixture_random(state) >> 11) + 0.5) * 0x1p-53;
@@ -93,7 +97,7 @@ static void long_case_free(struct long_case *c)
     free(c->v);
 }
 
-/* Least-squares gain of out on the FP64 reference, and the relative L2 error. */
+/* Least-squares gain of the prediction on the FP64 reference, and its relative L2 error. */
 static void gain_and_error(const struct long_case *c, const char *name, int64_t flush, int to_bf16,
                            const double *exact, double *gain, double *error)
 {
@@ -130,7 +134,7 @@ static void against_flash_attention(int64_t n, int64_t kv_heads, double one_chai
     gain_and_error(&c, "hopper_wgmma", 1, 1, exact, &gain, &error);
     print_message("; two levels gain %.4f error %.5f (measured: error %.4f)\n", gain, error, two_level);
     assert_true(error > two_level / 1.3 && error < two_level * 1.3);
-    /* A unit that keeps 25 bits does not collapse. */
+    /* A unit with 25 fraction bits keeps the sum. */
     gain_and_error(&c, "blackwell", 0, 0, exact, &gain, &error);
     assert_true(gain > 0.995 && gain < 1.001);
     long_case_free(&c);
@@ -141,7 +145,7 @@ static void test_published(void **state)
     (void)state;
     against_flash_attention(1024, 2, 0.984, 0.005, 0.0023);
     against_flash_attention(8192, 2, 0.869, 0.05, 0.0018);
-    if (!getenv("KVG_TEST_SANITIZED")) /* slow there, and nothing new for it to see */
+    if (!getenv("KVG_TEST_SANITIZED")) /* slow under a sanitizer, and runs the same code */
         against_flash_attention(32768, 2, 0.648, 0.05, 0.0018);
     if (getenv("KVG_TEST_LONG")) {
         against_flash_attention(131072, 2, 0.387, 0.10, 0.0018);
@@ -151,9 +155,13 @@ static void test_published(void **state)
 
 /* ---------------------------------------------------------------- worked out */
 
-/* K = 0 and V = 1: every weight is 2^8, every product 2^8. One chain adds 2^8 until the sum reaches 2^22,
- * where a unit of 2^9 cuts it to nothing: 2^14 keys. So the output is min(1, 2^14 / n), exactly for a power
- * of two. A flush every tile adds 96 * 2^8 without loss; one every 512 tiles comes too late, twice. */
+/* K = 0 and V = 1: every weight is 2^8, every product is 2^8.
+ *
+ *   one chain              The sum grows by 2^8 until it reaches 2^22, after 2^14 keys. There the unit is 2^9
+ *                          and a product is cut to 0. So the output is min(1, 2^14 / n), exactly for a power
+ *                          of two.
+ *   flush every tile       Each flush adds 96 * 2^8 without loss.
+ *   flush every 512 tiles  Both parts of the sum are full before they are flushed. */
 static void test_flat(void **state)
 {
     (void)state;
@@ -178,8 +186,8 @@ static void test_flat(void **state)
         assert_true(out[0] == 0.5f);
         how.flush_tiles = 512;
         if (n == 65536) {
-            /* 683 tiles, the last with 64 keys: 512 tiles hold 49,120 keys, 171 hold 16,416. Both saturate.
-             */
+            /* 683 tiles, the last with 64 keys: 512 tiles hold 49,120 keys, 171 hold 16,416. Both parts of
+             * the sum stop at 16,384 keys. */
             assert_int_equal(kvg_ref_attention_predict(&c.a, &how, c.rows, GROUP, out, NULL), 0);
             assert_true(out[0] == 0.5f * (16384 + 16384) / 65536);
         }
@@ -189,7 +197,8 @@ static void test_flat(void **state)
 
 /* ---------------------------------------------------------------- against the emulation */
 
-/* Q, K and V in e4m3: decode, append, prefill, windows, soft cap, ragged, no visible key, several groups. */
+/* Q, K and V in e4m3: decode, append, prefill, windows, soft cap, ragged, no visible key, several groups of
+ * rows. */
 static const struct shape fp8_shapes[] = {
     {1, 4, 4, 64, 16, {33}, {1}, KVG_REF_E4M3, KVG_REF_E4M3, 0, 0, 1, 0, 0, 1, 0},
     {3, 8, 2, 128, 16, {100, 0, 2049}, {1, 1, 1}, KVG_REF_E4M3, KVG_REF_E4M3, 1, 1, 1, 0, 0, 1, 1},
@@ -200,9 +209,9 @@ static const struct shape fp8_shapes[] = {
     {1, 34, 1, 40, 16, {1000}, {1}, KVG_REF_E4M3, KVG_REF_E4M3, 0, 0, 1, 0, 0, 1, 2},
 };
 
-/* With 25 fraction bits a sum over a tile is off by about 2^-22 of its largest term; a weight that the drift
- * of a logit moves across a rounding boundary costs 2^-4 of itself, and is rare. So: 1e-3 at most, 1e-5 for
- * most. */
+/* With 25 fraction bits a sum over a tile is off by about 2^-22 of its largest term. If the error of a logit
+ * moves a weight across a rounding boundary, the weight changes by 2^-4 of itself, which is rare. So all
+ * elements agree within 1e-3, and most within 1e-5. */
 static void test_emulation(void **state)
 {
     (void)state;
@@ -261,7 +270,7 @@ static void test_formats(void **state)
     problem_free(&p);
     problem_make(&p, &fp8_shapes[0], 5);
     assert_int_equal(kvg_ref_attention_predict(&p.a, &how, p.rows, p.n_rows, out, NULL), 0);
-    how.mma = model("cdna3_mfma"); /* takes e4m3fnuz alone */
+    how.mma = model("cdna3_mfma"); /* takes e4m3fnuz only */
     assert_int_equal(kvg_ref_attention_predict(&p.a, &how, p.rows, p.n_rows, out, NULL), -2);
     problem_free(&p);
     struct shape amd = fp8_shapes[0];
@@ -275,7 +284,8 @@ static void test_formats(void **state)
         off += ((double)out[i] - exact[i]) * ((double)out[i] - exact[i]);
         square += exact[i] * exact[i];
     }
-    assert_true(off < square * 0.04 * 0.04); /* P in e4m3: 2^-4 at most, 2^-5 / sqrt 3 on average */
+    /* The error of P in the format of e4m3fnuz is at most 2^-4, and 2^-5 / sqrt 3 on average. */
+    assert_true(off < square * 0.04 * 0.04);
     problem_free(&p);
 }
 

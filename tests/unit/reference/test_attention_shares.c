@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_attention_shares.c: shares of classes against the FP64 oracle on a cache in which all other values are
- * zero, which makes the oracle's output the share of the class.
+ * test_attention_shares.c: shares of classes against the FP64 reference. That runs on a cache in which the
+ * values of all other classes are zero, so its output is the share of the class.
  */
 #include "tests/unit/attention_fixture.h"
 #include "reference/attention_shares.h"
 
 enum { PARTITIONS = 5 };
 
-/* The class of a key, from the definition; -1 for none. Both ends may hold it: `end` says which is asked. */
+/* 1 if key t belongs to the class, by the definition. A key may belong to both ends. */
 static int belongs(const struct kvg_ref_partition *part, int64_t first, int64_t last, int64_t t,
                    int64_t class)
 {
@@ -18,7 +18,7 @@ static int belongs(const struct kvg_ref_partition *part, int64_t first, int64_t 
     return (t - origin) / part->size % part->classes == class;
 }
 
-/* out[d] = the share of one class of one row: every other value of V is zero while the oracle looks. */
+/* out[d] = the share of one class of one row: the FP64 reference with the values of all other keys zero. */
 static void oracle(struct problem *p, const struct kvg_ref_row *row, const struct kvg_ref_partition *part,
                    int64_t class, double *out)
 {
@@ -60,7 +60,7 @@ static void check_row(struct problem *p, const struct kvg_ref_partition *parts, 
                              (int)d, (double)share[d], want[d]);
             }
         }
-        for (int64_t d = 0; d < dim && !parts[i].ends; d++) /* all of the output and no more */
+        for (int64_t d = 0; d < dim && !parts[i].ends; d++) /* the shares add up to the output */
             assert_true(fabs(sum[d] - (double)out[r * dim + d]) <= 4e-6 * (size[d] + 1.0));
     }
 }
@@ -97,7 +97,7 @@ static void test_shares_against_the_oracle(void **state)
     }
 }
 
-/* More than one piece. */
+/* A row whose context has more than one piece. */
 static void test_long_row(void **state)
 {
     (void)state;

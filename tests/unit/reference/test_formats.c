@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Codecs against ml_dtypes, against published values, and against the CPU's own half-precision conversion.
- * What every float encodes to is in test_formats_exhaustive.c.
+ * test_formats.c: the codecs against ml_dtypes, against published values, and against the CPU's own
+ * half-precision conversion. test_formats_exhaustive.c tests the encoding of every float.
  */
 #include <math.h>
 #include <stdarg.h>
@@ -99,7 +99,8 @@ static void test_landmarks(void **state)
 static void test_saturation_and_nan(void **state)
 {
     (void)state;
-    /* 464 is halfway between 448 and the NaN code's place 480; 61440 between 57344 and infinity's 65536. */
+    /* Ties: 464 is midway between 448 and 480, which would be the value of the NaN code. 61440 is midway
+     * between 57344 and 65536, which would be the value of the code of infinity. */
     const float huge[] = {449, 464, 465, 480, 57345, 61440, 65536, 1e30f, INFINITY};
     for (int64_t i = 0; i < COUNT(huge); i++) {
         assert_int_equal(kvg_ref_fp8_encode(KVG_REF_E4M3, huge[i]), 0x7e);
@@ -125,7 +126,7 @@ static void test_saturation_and_nan(void **state)
     assert_int_equal(kvg_ref_fp8_encode(KVG_REF_E4M3FNUZ, -1e-10f), 0);
 }
 
-/* All 65536 codes: decode against the formula, and encode gives the code back. */
+/* All 65536 codes: decoding agrees with the formula, and encoding returns the code. */
 static void test_16_bit_codes(void **state)
 {
     (void)state;
@@ -152,13 +153,12 @@ static void test_16_bit_codes(void **state)
         if (!isnan(bf16[c]))
             assert_int_equal(kvg_ref_bf16_encode(bf16[c]), c);
     }
-    assert_int_equal(kvg_ref_f16_encode(65520),
-                     0x7c00); /* halfway to 65536: the even neighbour is infinity */
+    assert_int_equal(kvg_ref_f16_encode(65520), 0x7c00); /* midway to 65536: the even neighbour is infinity */
     assert_int_equal(kvg_ref_f16_encode(65519), 0x7bff);
     assert_int_equal(kvg_ref_bf16_encode(-3.4e38f), 0xff80);
 }
 
-/* The compiler's half type is converted by the F16C unit or by libgcc, neither of which is ours. */
+/* An independent source: the compiler converts its half type with the F16C unit or with libgcc. */
 static void test_f16_against_compiler(void **state)
 {
     (void)state;
@@ -176,7 +176,8 @@ static void test_f16_against_compiler(void **state)
 #endif
 }
 
-/* Rows, single elements and offsets agree for every format, at every length around the vector widths. */
+/* Rows and single elements agree for every format, with an offset, at every length around the vector
+ * widths. */
 static void test_rows(void **state)
 {
     (void)state;
@@ -206,8 +207,8 @@ static void test_rows(void **state)
     }
 }
 
-/* Rounding in place does not go through codes: all exponents, both signs, next to ties, NaN and infinities.
- */
+/* Rounding in place does not go through codes, so it has a test of its own: all exponents, both signs,
+ * fractions at and next to ties, NaN and infinities. */
 static void test_rounded_in_place(void **state)
 {
     (void)state;

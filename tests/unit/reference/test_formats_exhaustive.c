@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Every float there is, through every encoder, against an oracle that knows no bit tricks.
+ * test_formats_exhaustive.c: every encoder against an oracle that uses no bit tricks.
  *
- * The oracle: a format is the sorted list of the magnitudes its codes stand for, computed here from bias and
- * mantissa width alone. Between two neighbours lies their midpoint, exact in double. Floats are walked in
- * ascending order, so the oracle keeps the index of the nearest entry and moves it on when the float passes a
- * midpoint, or sits on one whose upper neighbour has the even code. Past the last entry FP8 saturates; a
- * 16-bit format has one entry more, which stands for infinity.
+ * The oracle: a format is the sorted list of the magnitudes of its codes, computed here from bias and
+ * mantissa width. The midpoint of two neighbours is exact in double. Floats are taken in ascending order. The
+ * oracle keeps the index of the nearest entry. It advances the index when the float is above the midpoint, or
+ * is equal to it and the upper neighbour has the even code. Above the last entry FP8 saturates; a 16-bit
+ * format has one more entry, for infinity.
  *
- * FP8 is tested over all 2^32 floats, both the plain encoder and the row encoder. The 16-bit formats are
- * tested at every midpoint and one float to each side, and at every 97th float. Under a sanitizer (about ten
- * times slower) every 61st block of floats is taken; the tests without it take them all.
+ * What is tested:
+ *   - FP8: all 2^32 floats, through the plain encoder and the row encoder.
+ *   - 16-bit formats: every midpoint and one float to each side of it, and every 97th float.
+ *   - Under a sanitizer, which is about ten times slower: FP8 at every 61st block of floats, and 16-bit
+ *     formats at every 3701st float instead of every 97th.
  */
 #include <math.h>
 #include <stdarg.h>
@@ -28,7 +30,7 @@ enum { BLOCK = 4096 };
 struct oracle {
     double *magnitude; /* [count], ascending: of code 0, 1, 2, ... */
     int64_t count;
-    uint32_t last_code; /* what everything above the last midpoint gets */
+    uint32_t last_code; /* code of everything above the last midpoint */
     uint32_t sign_bit;
     uint32_t nan_code; /* FP8 only */
     int negative_zero;
@@ -57,7 +59,7 @@ static float float_of(uint32_t bits)
     return value;
 }
 
-/* Where the upper half begins for entry i and its successor: a tie goes to the even code. */
+/* 1 if x is nearer to entry i + 1 than to entry i. A tie goes to the even code. */
 static int passes(const struct oracle *o, int64_t i, double x)
 {
     double middle = (o->magnitude[i] + o->magnitude[i + 1]) / 2;
@@ -77,7 +79,8 @@ static int64_t oracle_start(const struct oracle *o, double x)
     return low;
 }
 
-/* Expected codes of BLOCK floats from bits `first` on (never across the sign or into NaN unawares). */
+/* Expected codes of BLOCK floats from the bits `first` on. A block never crosses the change of sign; NaNs get
+ * nan_code. */
 static void oracle_block(const struct oracle *o, uint32_t first, uint8_t *expected)
 {
     uint32_t magnitude = first & 0x7fffffff, sign = first >> 31 ? o->sign_bit : 0;
@@ -94,7 +97,7 @@ static void oracle_block(const struct oracle *o, uint32_t first, uint8_t *expect
     }
 }
 
-/* First float of the block that an encoder gets wrong, or -1. */
+/* The first float of the block that an encoder gets wrong, or -1. */
 static int64_t block_fault(enum kvg_ref_format format, const struct oracle *o, uint32_t first)
 {
     uint8_t expected[BLOCK], row[BLOCK];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The paged store against a plain restatement of its rule, element by element, in both layouts and all
- * formats; what it must leave alone; offsets beyond 32 bits; and the reciprocal rule of Q.
+ * test_paged.c: the paged store against a plain restatement of its rule, element by element, in both layouts
+ * and all formats. Also: bytes that it must not touch, offsets beyond 32 bits, and the reciprocal rule of Q.
  */
 #include <math.h>
 #include <stdarg.h>
@@ -20,7 +20,7 @@ static uint64_t next_random(uint64_t *state)
     return *state >> 33;
 }
 
-/* Values over many binades, with zeros, infinities and NaN among them. */
+/* Values over many binades, some of them zero, infinite or NaN. */
 static float odd_value(uint64_t *state)
 {
     uint64_t kind = next_random(state) % 64;
@@ -99,7 +99,7 @@ static void test_store(void **state)
                 }
 }
 
-/* Large enough to be shared out over threads: the same bytes as token by token. */
+/* A call large enough to be split over threads gives the same bytes as one call per token. */
 static void test_store_in_parallel(void **state)
 {
     (void)state;
@@ -129,13 +129,14 @@ static void test_store_in_parallel(void **state)
     free(single);
 }
 
-/* A cache of the source's own 16-bit format keeps every bit, signalling NaN and payload included. */
+/* A cache in the 16-bit format of the source keeps every bit, those of signalling NaNs and payloads
+ * included. */
 static void test_bits_are_kept(void **state)
 {
     (void)state;
     uint16_t source[65536], cache[65536];
     int64_t slots[512];
-    const float scale = 2; /* means nothing to bf16 */
+    const float scale = 2; /* not used for 16-bit formats */
     for (int i = 0; i < 65536; i++)
         source[i] = (uint16_t)i;
     for (int64_t t = 0; t < 512; t++)
@@ -170,7 +171,8 @@ static void test_addresses(void **state)
     assert_int_equal(kvg_ref_kv_index(&kv, 3, 3000000, 2), (3ll << 20) + 3000000ll * 1024 + 2 * 128);
 }
 
-/* A slot beyond 2^31 elements: memory is reserved, and only the touched pages become real. */
+/* A slot beyond 2^31 elements. calloc reserves 3 GiB of addresses; only the pages that are touched take
+ * memory. */
 static void test_store_beyond_32_bits(void **state)
 {
     (void)state;
@@ -199,8 +201,8 @@ static void test_rules(void **state)
     (void)state;
     assert_true(kvg_ref_scaled(KVG_REF_DIVIDE, 7, 3) == 7.0f / 3.0f);
     assert_true(kvg_ref_scaled(KVG_REF_RECIPROCAL, 7, 3) == 7.0f * (1.0f / 3.0f));
-    /* The two rules part at a tie. 1.0625 lies midway between the codes of 1 and 1.125, and a tie goes to 1.
-       x = 1.0625 s is exact, so x / s is the tie itself; x (1 / s) may land just above it. */
+    /* The two rules differ at a tie. 1.0625 is midway between the codes of 1 and 1.125, and the tie goes to
+     * 1. x = 1.0625 s is exact, so x / s is the tie itself; x (1 / s) may be just above it. */
     int parted = 0;
     for (int s = 3; s < 200; s += 2) {
         float x = 1.0625f * (float)s, scale = (float)s;
@@ -236,7 +238,7 @@ static void test_quantize_q(void **state)
                 differ += quotient != product;
             }
         }
-    assert_true(differ > 0); /* else the two rules were not told apart */
+    assert_true(differ > 0); /* otherwise these values do not distinguish the two rules */
 }
 
 int main(void)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Scales by hand: numbers small enough to follow, and the exact FP32 division and moving average.
+ * test_scales.c: scales against values worked out by hand, on numbers small enough to follow. Divisions are
+ * checked to the bit, moving averages to 2e-6.
  */
 #include <math.h>
 #include <stdarg.h>
@@ -63,7 +64,7 @@ static void test_random_tokens(void **state)
     assert_true(KVG_REF_RANDOM_TOKENS_Q_CONSTANT == 200);
 }
 
-/* A NaN seen once, whichever head and sample, makes the scale bad; so does seeing nothing. */
+/* One NaN, in any head and sample, makes the scale bad. So does having no sample. */
 static void test_nan_and_nothing(void **state)
 {
     (void)state;

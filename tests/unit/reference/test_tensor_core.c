@@ -2,10 +2,10 @@
  *
  * test_tensor_core.c: the models of FP8 matrix units.
  *
- * Oracle: the PyPI package mmasim, whose answers to 10,200 drawn cases are in
- * tests/vectors/tensor_core_mmasim.inc. The scalar definition must give them bit by bit; the tile function
- * must give what the definition gives. Beside it hand-made cases with the answer worked out in the comment,
- * and properties that follow from the arithmetic.
+ * Oracle: the PyPI package mmasim. tests/vectors/tensor_core_mmasim.inc holds its results for 10,200 random
+ * cases. The scalar definition must return the same bits, and the tile function must return the bits of the
+ * definition. In addition there are cases worked out by hand in the comments, and properties that follow from
+ * the arithmetic.
  */
 #include "reference/tensor_core.h"
 
@@ -63,7 +63,7 @@ static uint8_t finite_code(uint64_t *state, enum kvg_ref_format format)
     return special(format, code) ? 0 : (uint8_t)code;
 }
 
-/* A NaN, or (e5m2) mostly an infinity, of the sign of `raw`. */
+/* A NaN, or for e5m2 mostly an infinity, with the sign of `raw`. */
 static uint8_t special_code(enum kvg_ref_format format, uint32_t raw)
 {
     if (format == KVG_REF_E4M3FNUZ)
@@ -92,7 +92,7 @@ static uint8_t code_of(uint64_t *state, int kind, enum kvg_ref_format format, in
         return special(format, code) ? 0 : (uint8_t)code;
     case 5: /* one large pair among small ones */
         return (uint8_t)(i == 3 ? one + 0x30 + below(state, 4) : below(state, 0x20));
-    case 6: /* three of four are zero */
+    case 6: /* three of four operands are zero */
         code = finite_code(state, format);
         return below(state, 4) == 0 ? (uint8_t)code : 0;
     case 7: /* zeros of both signs */
@@ -123,7 +123,7 @@ static void draw_case(int set, int number, struct drawn *drawn)
         drawn->a[i] = code_of(&state, kind, a, i);
     for (int i = 0; i < k; i++)
         drawn->b[i] = code_of(&state, kind, b, i);
-    for (int i = 0; i < k && kind == 3; i++) /* the second half of every 32 cancels the first, but for one */
+    for (int i = 0; i < k && kind == 3; i++) /* the second half of every 32 cancels the first, except one */
         if (i & 16 && i % 32 != 29 && drawn->a[i - 16] & 0x7f) {
             drawn->a[i] = drawn->a[i - 16] ^ 0x80;
             drawn->b[i] = drawn->b[i - 16];
@@ -174,13 +174,13 @@ static void test_definition_is_mmasim(void **state)
             cut += isfinite(got) && (double)got != exact;
         }
     }
-    /* The vectors would show nothing if they were all exact, or all NaN. */
+    /* If all results were exact, or all NaN, the vectors would test nothing. */
     assert_true(special_results > 500 && special_results < 3000);
     assert_true(cut > 4000);
 }
 
-/* Columns of a tile are cases of a set with their own c; every row repeats them with another row's A, the
- * last with zeros. In every width of vectors. */
+/* Each column of a tile is a case of a set, with its own c. Each row uses the same B with another A; the A of
+ * the last row is zero. All vector widths are tested. */
 static void test_tile_is_the_definition(void **state)
 {
     (void)state;
@@ -208,7 +208,7 @@ static void test_tile_is_the_definition(void **state)
                 const int transposed = way % 2, width = way / 2;
                 for (int i = 0; i < ROWS; i++) {
                     memcpy(c[i], start[i], sizeof start[i]);
-                    c[i][COLUMNS] = 12345; /* beyond the tile: must stay */
+                    c[i][COLUMNS] = 12345; /* outside the tile: must not change */
                 }
                 const struct kvg_ref_mma_tile tile = {.model = model_of(set),
                                                       .m = ROWS,
@@ -255,26 +255,26 @@ static void test_by_hand(void **state)
 {
     (void)state;
     const uint8_t one = 0x38, tiny = 0x01; /* 1, 2^-9 */
-    /* 2^14 + 32 * 1: with 13 fraction bits the unit is 2, so a product of 1 is cut to nothing, 32 times.
-     * With 25 bits nothing is lost. */
+    /* 2^14 + 32 * 1: with 13 fraction bits the unit is 2, so each of the 32 products of 1 is cut to 0. With
+     * 25 bits nothing is lost. */
     assert_true(call("hopper_wgmma", 16384, one, one, 32) == 16384);
     assert_true(call("ada_mma", 16384, one, one, 32) == 16384);
     assert_true(call("hopper_mma", 16384, one, one, 32) == 16416);
     assert_true(call("blackwell", 16384, one, one, 32) == 16416);
     /* 2^13: the unit is 1 and all 32 survive. */
     assert_true(call("hopper_wgmma", 8192, one, one, 32) == 8224);
-    /* -2^14 + 32: cut towards zero as well. */
+    /* -2^14 - 32: the products are cut towards zero as well. */
     assert_true(call("hopper_wgmma", -16384, one, 0xb8, 32) == -16384);
-    /* The result keeps 13 fraction bits: 16383 + 32 = 16415 is odd and above 2^14. All are whole numbers of
-     * units of 1 in the sum (c = 2^13 + ...), and the result is cut to even. */
+    /* c = 16383 is below 2^14, so the unit of the sum is 1 and the sum 16383 + 32 = 16415 is exact. It is
+     * above 2^14, where 13 fraction bits hold even numbers only, so the result is cut to 16414. */
     assert_true(call("hopper_wgmma", 16383, one, one, 32) == 16414);
-    /* e4m3 subnormals: 2^-18 each; 32 of them make 2^-13, exact in every model. */
+    /* e4m3 subnormals: products of 2^-18; 32 of them make 2^-13, exact in every model. */
     assert_true(call("hopper_wgmma", 0, tiny, tiny, 32) == 0x1p-13f);
     assert_true(call("hopper_mma", 0, tiny, tiny, 32) == 0x1p-13f);
-    /* A subnormal has the exponent of the smallest normal in the FP8 unit, its own in f16: c = 2^-14 beside
-     * 2^-9 * 2^-9 has the larger exponent 2^-12 of the products, unit 2^-25: nothing lost either way. */
+    /* In the FP8 unit a subnormal has the exponent of the smallest normal, 2^-6. So the products count as
+     * 2^-12, which is above c = 2^-14, and the unit is 2^-25: nothing is lost. */
     assert_true(call("hopper_wgmma", 0x1p-14f, tiny, tiny, 32) == 0x1p-14f + 0x1p-13f);
-    /* 0 * NaN, the largest c, and nothing at all. */
+    /* 0 * NaN, a negative zero, the largest c, and no product. */
     assert_int_equal(bits_of(call("hopper_wgmma", 0, 0, 0x7f, 32)), 0x7fffffff);
     assert_true(call("hopper_wgmma", -0.0f, 0x80, one, 32) == 0);
     assert_int_equal(bits_of(call("hopper_wgmma", -0.0f, 0x80, one, 32)), 0);
@@ -282,9 +282,10 @@ static void test_by_hand(void **state)
     assert_true(call("hopper_wgmma", 1.2345678f, one, one, 0) == 1.2345678f);
 }
 
-/* The order within HALVES: 2^14 at k = 0 and 2^-12 at k = 1 meet in the first HMMA (26 binades apart: lost,
- * one bit short); at k = 2 the small one meets the sum of the first and is lost as well; but products of one
- * HMMA add up before the cut to FP32, so order shows where a cancellation happens. */
+/* The order within HALVES: k = 0, 1 (mod 4) in the first HMMA, k = 2, 3 in the second. 2^-12 is lost beside a
+ * product or a sum of 2^14: they are 26 binades apart and 25 fraction bits survive. The products of one HMMA
+ * are added before the cut to FP32. So 2^-12 survives only in the second HMMA, after 2^14 - 2^14 = 0 in the
+ * first. */
 static void test_halves_order(void **state)
 {
     (void)state;
@@ -306,7 +307,7 @@ static void test_halves_order(void **state)
 
 /* ---------------------------------------------------------------- properties */
 
-/* Inside a step (and a half of HALVES, a parity of CDNA3) the order of products is nothing. */
+/* The order of the products does not matter within a step, a half of HALVES, or a parity of CDNA3. */
 static void test_permutation(void **state)
 {
     (void)state;
@@ -317,8 +318,8 @@ static void test_permutation(void **state)
             draw_case(set, 2 * i, &d);
             p = d;
             for (int l = 0; l < 32; l++) {
-                /* FUSED: 5 l + 3 mod the step is a permutation of it. The others tell k & 2 or k & 1 apart,
-                 * so there products move by 4. */
+                /* FUSED: 5 l + 3 modulo the step is a permutation of the step. The other families distinguish
+                 * k & 2 or k & 1, so there the products move by 4. */
                 const int size = model->step, base = l / size * size;
                 int from = model->family == KVG_REF_MMA_FUSED ? base + (5 * (l - base) + 3) % size
                                                               : base + (l - base + 4) % size;
@@ -332,7 +333,7 @@ static void test_permutation(void **state)
     }
 }
 
-/* Twice the operands (normal, and still normal) and four times c give four times the result. */
+/* Twice the operands (normal before and after) and four times c give four times the result. */
 static void test_power_of_two(void **state)
 {
     (void)state;
@@ -351,8 +352,8 @@ static void test_power_of_two(void **state)
         }
 }
 
-/* A chain of ones: products of 1 are lost once the sum reaches 2^14, so it stops there. In FP32 it would not.
- */
+/* A chain of products of 1: once the sum reaches 2^14 they are lost, so it stops there. In FP32 it would go
+ * on. */
 static void test_chain_saturates(void **state)
 {
     (void)state;
