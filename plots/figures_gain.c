@@ -7,24 +7,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "draw.h"
+#include "figures.h"
 
 enum { MAX_LINES = 12, MAX_PANELS = 6 };
-
-struct names {
-    char text[MAX_LINES][64];
-    int n;
-};
-
-/* fp32 first, then one chain, then ever rarer flushes. */
-static long long rank_of(const struct kvg_row *row)
-{
-    const char *colon = strchr(row->accumulate, ':');
-    return row->prediction != 1                     ? 0
-           : strcmp(row->accumulate, "hopper") == 0 ? 1
-           : colon                                  ? 2 + atoll(colon + 1)
-                                                    : 3;
-}
 
 static int key_of_gain(const struct kvg_row *row, char *text, size_t size)
 {
@@ -33,17 +18,8 @@ static int key_of_gain(const struct kvg_row *row, char *text, size_t size)
         return 0;
     /* figure | input | accumulator | context */
     snprintf(text, size, "%d%.20s %.12s|%d%.64s|%09lld|%012lld", kvg_rank_phase(row->phase), row->phase,
-             row->path, !kvg_is_captured(row), row->input, rank_of(row), (long long)row->context);
+             row->path, !kvg_is_captured(row), row->input, kvg_rank_accumulate(row), (long long)row->context);
     return 1;
-}
-
-static void add(struct names *names, const char *name, int most)
-{
-    for (int i = 0; i < names->n; i++)
-        if (strcmp(names->text[i], name) == 0)
-            return;
-    if (names->n < most)
-        snprintf(names->text[names->n++], sizeof names->text[0], "%.63s", name);
 }
 
 static double worst_gain(const struct kvg_picks *picks, int64_t begin, int64_t end)
@@ -77,16 +53,16 @@ static void put_block(FILE *out, const struct kvg_picks *picks, int64_t begin, i
 static int gain_figure(struct plotter *p, const struct kvg_picks *picks, int64_t begin, int64_t end)
 {
     const struct kvg_row *row = picks->picks[begin].row;
-    struct names inputs = {.n = 0}, lines = {.n = 0};
+    struct words inputs = {.n = 0}, lines = {.n = 0};
     struct figure f = {0};
     for (int64_t i = begin; i < end; i++) /* inputs that are predicted for */
         if (picks->picks[i].row->prediction == 1)
-            add(&inputs, picks->picks[i].row->input, MAX_PANELS);
+            words_add(&inputs, picks->picks[i].row->input, MAX_PANELS);
     for (long long rank = 0; rank <= 10000 && inputs.n > 0;
          rank++) /* lines in their order, whatever the inputs' */
         for (int64_t i = begin; i < end; i++)
-            if (rank_of(picks->picks[i].row) == rank)
-                add(&lines, picks->picks[i].row->accumulate, MAX_LINES);
+            if (kvg_rank_accumulate(picks->picks[i].row) == rank)
+                words_add(&lines, picks->picks[i].row->accumulate, MAX_LINES);
     if (inputs.n == 0)
         return 0;
     snprintf(f.name, sizeof f.name, "gain_%.20s_%.12s", row->phase, row->path);

@@ -19,7 +19,7 @@ json_t *kvg_json_number(double value)
     return json_real(value);
 }
 
-static int number_from_json(const json_t *value, double *out)
+int kvg_json_to_number(const json_t *value, double *out)
 {
     const char *text = json_string_value(value);
     if (json_is_number(value))
@@ -105,7 +105,7 @@ static int column_from_json(const json_t *value, const struct kvg_column *column
         *(int64_t *)field = json_integer_value(value);
         return 0;
     case KVG_COLUMN_FLOAT:
-        if (number_from_json(value, field))
+        if (kvg_json_to_number(value, field))
             return kvg_fail(error, KVG_EXIT_USAGE,
                             "%s is neither a number nor \"NaN\", \"Infinity\" or \"-Infinity\"",
                             column->name);
@@ -122,7 +122,7 @@ static int samples_from_json(const json_t *array, struct kvg_row *row, struct kv
         return kvg_fail(error, KVG_EXIT_USAGE, "time_samples is not an array of at most %d numbers",
                         KVG_MAX_SAMPLES);
     for (size_t i = 0; i < n; i++)
-        if (number_from_json(json_array_get(array, i), &samples[i]))
+        if (kvg_json_to_number(json_array_get(array, i), &samples[i]))
             return kvg_fail(error, KVG_EXIT_USAGE, "time_samples[%zu] is not a number", i);
     if (kvg_row_set_samples(row, samples, (int64_t)n))
         return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory");
@@ -219,7 +219,7 @@ static int facts_from_json(json_t *object, const char *which, struct kvg_facts *
         int failed = 0;
         if (json_is_string(value))
             failed = kvg_facts_set_text(facts, name, json_string_value(value));
-        else if (number_from_json(wrapped ? wrapped : value, &number) == 0)
+        else if (kvg_json_to_number(wrapped ? wrapped : value, &number) == 0)
             failed = kvg_facts_set_number(facts, name, number);
         else
             return kvg_fail(error, KVG_EXIT_USAGE, "%s.%.80s is neither text nor a number", which, name);

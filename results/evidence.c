@@ -87,13 +87,9 @@ char *kvg_evidence_to_text(const struct kvg_evidence *e)
 
 static double number_at(const json_t *array, size_t i)
 {
-    const json_t *value = json_array_get(array, i);
-    const char *text = json_string_value(value);
-    if (json_is_number(value))
-        return json_number_value(value);
-    return text && strcmp(text, "Infinity") == 0    ? INFINITY
-           : text && strcmp(text, "-Infinity") == 0 ? -INFINITY
-                                                    : NAN;
+    double number = NAN;
+    kvg_json_to_number(json_array_get(array, i), &number);
+    return number;
 }
 
 static int64_t index_at(const json_t *array, size_t i)

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <strings.h>
 #include "evidence.h"
+#include "table_text.h"
 
 enum { WIDTH = 100, INDENT = 14 };
 
@@ -33,20 +34,11 @@ static void label(FILE *out, const char *text)
     fprintf(out, "    %-10s", text);
 }
 
-/* Words behind a label, broken at the width. */
+/* Words after a label, broken at the width. */
 static void paragraph(FILE *out, const char *name, const char *text)
 {
-    int column = INDENT;
     label(out, name);
-    for (const char *at = text; *at;) {
-        const size_t length = strcspn(at, " ");
-        if (column > INDENT && column + 1 + (int)length > WIDTH) {
-            fprintf(out, "\n%*s", INDENT, "");
-            column = INDENT;
-        }
-        column += fprintf(out, "%s%.*s", column > INDENT ? " " : "", (int)length, at);
-        at += length + (at[length] == ' ');
-    }
+    kvg_text_wrap(out, text, INDENT, WIDTH);
     fputc('\n', out);
 }
 

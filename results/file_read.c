@@ -19,6 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "encode.h"
+#include "file.h"
 #include "layout.h"
 
 struct source {

@@ -21,6 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "disk.h"
+#include "file.h"
 #include "layout.h"
 
 #define CORE_INCREMENT ((size_t)1 << 20)
@@ -34,44 +35,17 @@ struct writer {
 
 /* ---------------------------------------------------------------- attributes */
 
-static int put_attribute(hid_t object, const char *name, hid_t type, hid_t space, const void *data)
-{
-    hid_t attribute = H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
-    int failed = attribute < 0 || H5Awrite(attribute, type, data) < 0;
-    if (attribute >= 0)
-        H5Aclose(attribute);
-    return failed ? -1 : 0;
-}
-
-static int put_scalar(hid_t object, const char *name, hid_t type, const void *data)
-{
-    hid_t space = H5Screate(H5S_SCALAR);
-    int failed = space < 0 || put_attribute(object, name, type, space, data);
-    if (space >= 0)
-        H5Sclose(space);
-    return failed ? -1 : 0;
-}
-
 static int put_text(const struct writer *w, hid_t object, const char *name, const char *text)
 {
-    return put_scalar(object, name, w->text, &text);
+    return kvg_hdf5_put_scalar(object, name, w->text, &text);
 }
 
-/* Whole numbers are stored as integers, so that `seed` reads as 1 and not as 1.0. */
 static int put_facts(const struct writer *w, hid_t object, const struct kvg_facts *facts)
 {
     for (int64_t i = 0; i < facts->count; i++) {
         const struct kvg_fact *fact = &facts->facts[i];
-        int64_t whole = fabs(fact->number) < 0x1p53 ? (int64_t)fact->number : 0;
-        int is_whole = (double)whole == fact->number && !(whole == 0 && signbit(fact->number));
-        int failed = 0;
-        if (fact->text)
-            failed = put_text(w, object, fact->name, fact->text);
-        else if (is_whole)
-            failed = put_scalar(object, fact->name, H5T_NATIVE_INT64, &whole);
-        else
-            failed = put_scalar(object, fact->name, H5T_NATIVE_DOUBLE, &fact->number);
-        if (failed)
+        if (fact->text ? put_text(w, object, fact->name, fact->text)
+                       : kvg_hdf5_put_number(object, fact->name, fact->number))
             return -1;
     }
     return 0;
@@ -153,7 +127,7 @@ static int describe_status(const struct writer *w, hid_t set)
     }
     hsize_t n = KVG_STATUS_COUNT;
     hid_t space = H5Screate_simple(1, &n, NULL);
-    int failed = space < 0 || put_attribute(set, "flag_values", H5T_NATIVE_INT8, space, values) ||
+    int failed = space < 0 || kvg_hdf5_put_attribute(set, "flag_values", H5T_NATIVE_INT8, space, values) ||
                  put_text(w, set, "flag_meanings", meanings);
     if (space >= 0)
         H5Sclose(space);

@@ -4,7 +4,8 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include "table_parts.h"
+#include "table.h"
+#include "table_text.h"
 
 static const char *cell(const struct kvg_row *row, const struct kvg_column *column, char number[KVG_CELL])
 {

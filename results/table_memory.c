@@ -4,6 +4,7 @@
  */
 #include <math.h>
 #include <string.h>
+#include "group.h"
 #include "table_parts.h"
 
 #define MAX_SHAPES 4 /* shapes printed unless --all */

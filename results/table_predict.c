@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "group.h"
 
 enum { MAX_CONTEXTS = 9 };
 
@@ -21,10 +22,8 @@ static int key_of_prediction(const struct kvg_row *row, char *text, size_t size)
 {
     if (row->prediction != 1 || row->n_checked <= 0)
         return 0;
-    const char *colon = strchr(row->accumulate, ':');
-    snprintf(text, size, "%d%.20s %.64s|%d %08lld|%012lld", kvg_rank_phase(row->phase), row->phase,
-             row->input, strcmp(row->accumulate, "hopper") != 0, colon ? atoll(colon + 1) : 0LL,
-             (long long)row->context);
+    snprintf(text, size, "%d%.20s %.64s|%09lld|%012lld", kvg_rank_phase(row->phase), row->phase, row->input,
+             kvg_rank_accumulate(row), (long long)row->context);
     return 1;
 }
 

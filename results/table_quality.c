@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "group.h"
 #include "table_parts.h"
 
 #define MAX_LAYERS 64

@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "group.h"
 #include "table_parts.h"
 
 #define MAX_SHAPES 4 /* shapes printed unless --all: those with the most rows */
@@ -28,15 +29,10 @@ static int key_of_timed(const struct kvg_row *row, char *text, size_t size)
     if (!kvg_has_context(row) || (row->status != KVG_PASSED && row->status != KVG_SUSPECT) ||
         !isfinite(row->time_median))
         return 0;
-    /* the shape | context, dtype, path | fastest first */
-    snprintf(text, size,
-             "%.40s %d%.20s %.8s %06lld %06lld %06lld %06lld %08lld %.8s %.8s %04lld %.8g %lld "
-             "%06lld|%012lld|%d%.16s %.12s|%020.12f",
-             kvg_on_device(row) ? row->device : "", kvg_rank_phase(row->phase), row->phase, row->cache_state,
-             (long long)row->batch, (long long)row->q_heads, (long long)row->kv_heads,
-             (long long)row->head_dim, (long long)row->block_size, row->layout, row->lengths,
-             (long long)(kvg_on_device(row) ? 0 : row->threads), row->soft_cap, (long long)row->window,
-             strcmp(row->phase, "append") == 0 ? (long long)row->q_len : 0LL, (long long)row->context,
+    /* shape | context | dtype, path | fastest first */
+    char shape[KVG_SHAPE_MAX];
+    kvg_shape_key(row, shape, sizeof(shape));
+    snprintf(text, size, "%s|%012lld|%d%.16s %.12s|%020.12f", shape, (long long)row->context,
              kvg_rank_dtype(row->kv_cache_dtype), row->kv_cache_dtype, row->path, row->time_median);
     return 1;
 }
@@ -99,24 +95,11 @@ static void print_shape(struct kvg_table *t, const struct kvg_picks *picks, int6
 {
     const struct kvg_row *row = picks->picks[begin].row;
     const struct shape_roofs roofs = highest_roofs(picks, begin, end);
-    char extra[128] = "", where[80], tokens[48] = "";
-    if (row->window > 0)
-        snprintf(extra, sizeof(extra), ", window %lld", (long long)row->window);
-    if (row->soft_cap > 0)
-        snprintf(extra + strlen(extra), sizeof(extra) - strlen(extra), ", soft cap %g", row->soft_cap);
-    if (row->batch > 1)
-        snprintf(extra + strlen(extra), sizeof(extra) - strlen(extra), ", %s lengths", row->lengths);
-    if (kvg_on_device(row))
-        snprintf(where, sizeof(where), "%.70s", row->device);
-    else
-        snprintf(where, sizeof(where), "%lld thread%s", (long long)row->threads,
-                 row->threads == 1 ? "" : "s");
+    char shape[256], tokens[48] = "";
+    kvg_shape_words(row, shape, sizeof(shape));
     if (strcmp(row->phase, "append") == 0)
         snprintf(tokens, sizeof(tokens), " of %lld tokens", (long long)row->q_len);
-    kvg_table_say(t, "%s%s, %s cache, batch %lld, %lld/%lld heads, head_dim %lld, pages of %lld %s, %s%s",
-                  row->phase, tokens, row->cache_state, (long long)row->batch, (long long)row->q_heads,
-                  (long long)row->kv_heads, (long long)row->head_dim, (long long)row->block_size, row->layout,
-                  where, extra);
+    kvg_table_say(t, "%s%s, %s cache, %s", row->phase, tokens, row->cache_state, shape);
     print_roofs(t, row, &roofs);
 }
 

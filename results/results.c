@@ -1,10 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * filter.c: keep the rows a person asked for.
+ * results.c: the rows of a run: freed, and filtered.
  */
+#include "results.h"
+
 #include <regex.h>
+#include <stdlib.h>
 #include <string.h>
-#include "group.h"
+
+void kvg_results_free(struct kvg_results *results)
+{
+    for (int64_t i = 0; i < results->count; i++)
+        kvg_row_free(&results->rows[i]);
+    free(results->rows);
+    kvg_facts_free(&results->run);
+    kvg_facts_free(&results->machine);
+    memset(results, 0, sizeof(*results));
+}
 
 /* 8 to 16 hexadecimal digits and nothing else: the start of a case id. */
 static int is_case_id(const char *text)
