@@ -2,8 +2,8 @@
  *
  * draw.c: the data table of a figure, and gnuplot as a child process that draws it.
  *
- * gnuplot gets an argument vector and no shell line, so that no name can be taken for a command. It writes to a
- * temporary name, and a finished picture is renamed to its own name.
+ * gnuplot gets an argument vector and no shell line, so that no name can be taken for a command. It writes to
+ * a temporary name, and a finished picture is renamed to its own name.
  */
 #include "draw.h"
 
@@ -19,8 +19,8 @@
 
 /* ---------------------------------------------------------------- gnuplot */
 
-/* Runs gnuplot; what it says on stderr goes into `said`. Returns its exit status, -1 when it could not be
- * started (errno), -2 when a signal ended it. */
+/* Runs gnuplot; its stderr goes into `said`. Returns its exit status, -1 if it could not be started (errno),
+ * -2 if a signal ended it. */
 static int run_gnuplot(char *const arguments[], char *said, size_t size)
 {
     int pipe_ends[2], status = 0;
@@ -68,7 +68,7 @@ static int gnuplot_failed(struct plotter *p, const char *script, int status, con
     if (status == -1 && errno == ENOENT)
         return kvg_fail(
             p->error, KVG_EXIT_TROUBLE,
-            "gnuplot is not in the PATH: apt-get install gnuplot-nox; the tables it would draw are in %s",
+            "gnuplot is not in the PATH; apt-get install gnuplot-nox installs it. The data tables are in %s",
             p->out_dir);
     if (status == -1)
         return kvg_fail(p->error, KVG_EXIT_TROUBLE, "gnuplot cannot be started: %s", strerror(errno));
@@ -102,7 +102,8 @@ static int draw(struct plotter *p, struct figure *f, const char *script, const c
     }
     if (rename(temporary, output)) {
         unlink(temporary);
-        return kvg_fail(p->error, KVG_EXIT_TROUBLE, "%s: %s", output, strerror(errno));
+        return kvg_fail(p->error, KVG_EXIT_TROUBLE, "%s: cannot rename the finished picture to this name: %s",
+                        output, strerror(errno));
     }
     if (p->report)
         fprintf(p->report, "  %s\n", output);
@@ -148,7 +149,7 @@ void figure_add_word(char *list, size_t size, const char *word)
     strcpy(list + start, word);
     for (char *c = list + start; *c; c++)
         if (isspace((unsigned char)*c) || *c == '"' ||
-            *c == '%') /* gnuplot takes a tic's name for a format */
+            *c == '%') /* '%': gnuplot takes a tic's name for a format */
             *c = '_';
 }
 

@@ -28,8 +28,8 @@ struct figure {
     FILE *data;                     /* NAME.tsv, open between figure_begin and figure_end */
 };
 
-/* Opens NAME.tsv. Each character of the name that is no letter, digit, '.', '_' or '-' becomes '-'. 0, or -1 with
- * the error. */
+/* Opens NAME.tsv. Each character of the name that is no letter, digit, '.', '_' or '-' becomes '-'. 0, or -1
+ * with the error. */
 int figure_begin(struct plotter *p, struct figure *f);
 /* Closes the data and has gnuplot draw it with `script` in every format wanted. 0, or -1 with the error. */
 int figure_end(struct plotter *p, struct figure *f, const char *script);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * figures.h: the kinds of figure. Private to plots/. Each function draws one picture for every group of rows that
- * fits its kind. 0, or -1 with the error in the plotter.
+ * figures.h: the kinds of figure. Private to plots/. Each function draws one picture for every group of rows
+ * that fits its kind. 0, or -1 with the error in the plotter.
  */
 #ifndef KVG_PLOTS_FIGURES_H
 #define KVG_PLOTS_FIGURES_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * figures_gain.c: how much of the output an accumulator keeps, over the context: a panel an input, a line an
- * accumulator. Drawn where there are predictions; the kernel's own rows (fp32) stand beside them. Rows that
- * share a point differ in nothing that the line names: the gain farthest from 1 is shown.
+ * figures_gain.c: the factor between output and reference against context: one panel per input, one line per
+ * accumulator. Drawn for inputs with predictions, and also with the rows of the kernel itself (fp32). Of the
+ * rows that belong to one point, the gain farthest from 1 is shown.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -33,7 +33,7 @@ static double worst_gain(const struct kvg_picks *picks, int64_t begin, int64_t e
     return worst;
 }
 
-/* One block: the points of a line in a panel, or a line of nothing. */
+/* One block: the points of a line in a panel; a single NaN if the line has no points there. */
 static void put_block(FILE *out, const struct kvg_picks *picks, int64_t begin, int64_t end, const char *input,
                       const char *line)
 {
@@ -55,20 +55,21 @@ static int gain_figure(struct plotter *p, const struct kvg_picks *picks, int64_t
     const struct kvg_row *row = picks->picks[begin].row;
     struct words inputs = {.n = 0}, lines = {.n = 0};
     struct figure f = {0};
-    for (int64_t i = begin; i < end; i++) /* inputs that are predicted for */
+    for (int64_t i = begin; i < end; i++) /* a panel for each input with predictions */
         if (picks->picks[i].row->prediction == 1)
             words_add(&inputs, picks->picks[i].row->input, MAX_PANELS);
-    for (long long rank = 0; rank <= 10000 && inputs.n > 0;
-         rank++) /* lines in their order, whatever the inputs' */
+    /* The lines in the order of their rank, whatever the order of the inputs. */
+    for (long long rank = 0; rank <= 10000 && inputs.n > 0; rank++)
         for (int64_t i = begin; i < end; i++)
             if (kvg_rank_accumulate(picks->picks[i].row) == rank)
                 words_add(&lines, picks->picks[i].row->accumulate, MAX_LINES);
     if (inputs.n == 0)
         return 0;
     snprintf(f.name, sizeof f.name, "gain_%.20s_%.12s", row->phase, row->path);
-    snprintf(f.title, sizeof f.title, "What an accumulator keeps of the output: %.20s, path %.12s",
-             row->phase, row->path);
-    snprintf(f.detail, sizeof f.detail, "gain against the emulating reference, worst head; 1 is right");
+    snprintf(f.title, sizeof f.title, "Gain against context, by accumulator: %.20s, path %.12s", row->phase,
+             row->path);
+    snprintf(f.detail, sizeof f.detail,
+             "gain: factor between the output and the emulating reference, worst head; 1 is right");
     if (figure_begin(p, &f))
         return -1;
     for (int i = 0; i < inputs.n; i++) {
@@ -94,6 +95,6 @@ int draw_gain(struct plotter *p)
     }
     kvg_picks_free(&picks);
     if (!failed && p->figures == before)
-        figure_left_out(p, "gain", "no predicted row (--accumulate, suite accumulation)");
+        figure_left_out(p, "gain", "no predicted row; --accumulate or suite accumulation makes them");
     return failed;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * figures_quality.c: what the format costs, over the context and over the layers.
+ * figures_quality.c: the error that the format causes, against context and by layer.
  *
- * Rows that differ in layer, kernel or page layout alone are one point: their geometric mean. Predictions (no
+ * Rows that differ only in layer, kernel or page layout are one point: their geometric mean. Predictions (no
  * kernel ran) have lines of their own.
  */
 #include <math.h>
@@ -17,7 +17,7 @@ static void line_name(const struct kvg_row *row, char *text, size_t size)
     char calibration[64];
     kvg_calibration_label(row, calibration, sizeof(calibration));
     char *comma = strchr(calibration, ',');
-    if (comma) /* "dataset, minmax": a word must not hold blanks */
+    if (comma) /* "dataset, minmax" becomes "dataset/minmax", because a word has no blanks */
         memmove(comma, comma + 1, strlen(comma)), *comma = '/';
     snprintf(text, size, "%.20s/%.40s%s%.32s", row->scheme, calibration, row->prediction == 1 ? "/" : "",
              row->prediction == 1 ? row->accumulate : "");
@@ -44,7 +44,7 @@ static int key_of_error(const struct kvg_row *row, char *text, size_t size)
     return 1;
 }
 
-/* One line: a point a context, 100 x the geometric means. */
+/* One line: a point per context, geometric means in percent. */
 static void put_line(FILE *out, const struct kvg_picks *picks, int64_t begin, int64_t end)
 {
     for (int64_t at = begin, next; at < end; at = next) {
@@ -60,7 +60,7 @@ static void put_line(FILE *out, const struct kvg_picks *picks, int64_t begin, in
     }
 }
 
-/* The rows of one dtype and line, or 0 of them. */
+/* First row of one dtype and line; *stop is behind its last row, and equal to the first if there is none. */
 static int64_t find_line(const struct kvg_picks *picks, int64_t begin, int64_t end, const char *dtype,
                          const char *line, int64_t *stop)
 {
@@ -106,7 +106,7 @@ static int error_figure(struct plotter *p, const struct kvg_picks *picks, int64_
         words_add(&lines, name, WORDS_MAX);
     }
     static const char *const order[] = {"fp8_e4m3", "fp8_e5m2", "fp8_e4m3fnuz"};
-    for (size_t d = 0; d < 3; d++) /* panels in one order, whatever the rows' order */
+    for (size_t d = 0; d < 3; d++) /* the panels always have this order */
         for (int64_t i = begin; i < end; i++)
             if (strcmp(picks->picks[i].row->kv_cache_dtype, order[d]) == 0)
                 words_add(&dtypes, order[d], WORDS_MAX);
@@ -175,7 +175,7 @@ static int key_of_heat(const struct kvg_row *row, char *text, size_t size)
     return 1;
 }
 
-/* Cells of one dtype: line, layer, 100 x error; those without a row are NaN. */
+/* Cells of one dtype: layer, line, error in percent; NaN without a row. */
 static void put_cells(FILE *out, const struct kvg_picks *picks, int64_t begin, int64_t end, int64_t context,
                       const char *dtype, const struct words *lines, const struct words *layers)
 {
@@ -226,7 +226,7 @@ static int heat_figure(struct plotter *p, const struct kvg_picks *picks, int64_t
         words_add(&layers, layer, WORDS_MAX);
         words_add(&dtypes, r->kv_cache_dtype, WORDS_MAX);
     }
-    if (dtypes.n * lines.n * layers.n < 2) /* one number is no map */
+    if (dtypes.n * lines.n * layers.n < 2) /* a single number needs no map */
         return 0;
     qsort(layers.text, (size_t)layers.n, sizeof(layers.text[0]), by_number);
     snprintf(f.name, sizeof(f.name), "heatmap_%.64s_%.20s_%.12s", row->input, row->phase, row->path);

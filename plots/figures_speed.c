@@ -8,7 +8,7 @@
 #include <string.h>
 #include "figures.h"
 
-#define MAX_FIGURES 12 /* shapes drawn; the largest sweeps first come from the order of the rows */
+#define MAX_FIGURES 12 /* shapes drawn, in the order of their keys */
 
 /* ---------------------------------------------------------------- throughput */
 
@@ -25,7 +25,7 @@ static int key_of_throughput(const struct kvg_row *row, char *text, size_t size)
     return 1;
 }
 
-/* context, rate, rate at the third and first quartile of the time, all in 1e9/s */
+/* One point: context, rate, and the rates at the third and the first quartile of the time, in 1e9/s. */
 static void put_throughput(FILE *out, const struct kvg_row *row)
 {
     double amount =
@@ -36,7 +36,8 @@ static void put_throughput(FILE *out, const struct kvg_row *row)
             amount / slow / 1e9, amount / fast / 1e9);
 }
 
-/* Which rows a roof is taken from: gathering twice the bytes is faster for a device that a launch costs. */
+/* The rows that a roof is averaged over. The gather roofs of bf16 and FP8 differ on a device: bf16 has twice
+ * the bytes, so that the fixed cost of a launch matters less. */
 enum roof_of { OF_ALL, OF_BF16, OF_FP8 };
 
 static double mean_of(const struct kvg_picks *picks, int64_t begin, int64_t end, int64_t context,
@@ -56,7 +57,7 @@ static double mean_of(const struct kvg_picks *picks, int64_t begin, int64_t end,
     return n ? sum / (double)n : NAN;
 }
 
-/* Roofs are measured next to each row and differ a little; one point a context. */
+/* The block of the roofs. They are measured next to each row and differ a little: one mean per context. */
 static void put_roofs(FILE *out, const struct kvg_picks *picks, int64_t begin, int64_t end)
 {
     static const struct {
@@ -128,7 +129,7 @@ static int throughput_figure(struct plotter *p, const struct kvg_picks *picks, i
     return figure_end(p, &f, "throughput.gp");
 }
 
-/* Every group with two contexts or more; where there is none, the largest group by itself. */
+/* Draws every group with at least two contexts; if there is none, the largest group. */
 static int draw_groups(struct plotter *p, const char *figure,
                        int (*key)(const struct kvg_row *row, char *text, size_t size),
                        int (*one)(struct plotter *p, const struct kvg_picks *picks, int64_t begin,
@@ -160,7 +161,7 @@ static int draw_groups(struct plotter *p, const char *figure,
     }
     char why[160];
     snprintf(why, sizeof(why),
-             "%lld more shape%s (a single context, or beyond the first %d); --filter chooses",
+             "%lld more shape%s with a single context, or beyond the first %d; --filter selects rows",
              (long long)left, left == 1 ? "" : "s", MAX_FIGURES);
     if (!failed && picks.count == 0)
         figure_left_out(p, figure, nothing);
@@ -227,13 +228,12 @@ static int footprint_figure(struct plotter *p, const struct kvg_picks *picks, in
 
 int draw_footprint(struct plotter *p)
 {
-    return draw_groups(p, "footprint", key_of_footprint, footprint_figure,
-                       "no row says what memory it takes");
+    return draw_groups(p, "footprint", key_of_footprint, footprint_figure, "no row has its memory");
 }
 
 /* ---------------------------------------------------------------- roofline */
 
-/* Between 1 and 1e24 a second: what a logarithmic axis can show. */
+/* 1 if a logarithmic axis can show the value: between 1 and 1e24 per second. */
 static int is_rate(double value)
 {
     return value >= 1.0 && value <= 1e24;

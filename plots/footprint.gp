@@ -2,7 +2,7 @@
 #
 # footprint.gp: memory of one layer against context. Columns: context, MiB, bytes per token, tokens per GiB.
 high = 560; crowded = 7
-data = ARG1; picture = ARG2; form = ARG3 # load hides the arguments
+data = ARG1; picture = ARG2; form = ARG3 # load replaces the arguments
 dir = ""; do for [k = 1:strlen(ARG0)] { if (ARG0[k:k] eq "/") { dir = ARG0[1:k] } }
 load dir."common.gp"
 load dir."context_axis.gp"

@@ -2,8 +2,8 @@
  *
  * plot.h: results as pictures, drawn by gnuplot.
  *
- * For every figure a data table NAME.tsv is written. gnuplot turns it into NAME.svg and NAME.png with one of the
- * scripts in this folder. The figures:
+ * For every figure a data table NAME.tsv is written. gnuplot turns it into NAME.svg and NAME.png with one of
+ * the scripts in this folder. The figures:
  *   error       kernel and quantisation error against context, one line per scheme and calibration
  *   gain        factor between the output and the reference against context, one line per accumulator;
  *               drawn where there are predictions
@@ -31,8 +31,8 @@ struct kvg_plot_options {
 int kvg_plot_is_figure(const char *name);
 extern const char kvg_plot_names[]; /* the names, comma-separated, for messages */
 
-/* Draws every figure that the results have data for. 0, or -1 with the error: gnuplot missing or failing, a file
- * that cannot be written, or no figure at all (exit code 3). */
+/* Draws every figure that the results have data for. 0, or -1 with the error: gnuplot missing or failing, a
+ * file that cannot be written, or no figure at all (exit code 3). */
 int kvg_plot_all(const struct kvg_results *results, const struct kvg_plot_options *options,
                  struct kvg_error *error);
 

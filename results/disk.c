@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * disk.c: whole writes, and folders that remember their names.
+ * disk.c: see disk.h.
  */
 #include "disk.h"
 

@@ -17,7 +17,7 @@ enum { MAX_RANK = 4 };
 struct kvg_dump {
     hid_t file, text;
     char path[PATH_MAX], temporary[PATH_MAX];
-    char failed[256]; /* the first name that could not be written */
+    char failed[256]; /* first name that could not be written; "" for none */
 };
 
 static void note_failure(struct kvg_dump *d, const char *name)
@@ -41,7 +41,7 @@ struct kvg_dump *kvg_dump_create(const char *path, struct kvg_error *error)
         kvg_fail(error, KVG_EXIT_TROUBLE, "%.200s...: name too long", path);
         return NULL;
     }
-    /* HDF5 says little about why a file cannot be made; the system says more */
+    /* fopen gives the reason of a failure in errno; HDF5 does not. */
     FILE *probe = fopen(d->temporary, "we");
     if (!probe) {
         kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot create: %s", path, strerror(errno));
@@ -123,8 +123,8 @@ int kvg_dump_close(struct kvg_dump *d, struct kvg_error *error)
         failed =
             kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot write %s; is the disk full?", d->path, d->failed);
     else if (rename(d->temporary, d->path))
-        failed = kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot rename the finished file to it: %s", d->path,
-                          strerror(errno));
+        failed = kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot rename the finished file to this name: %s",
+                          d->path, strerror(errno));
     if (failed)
         unlink(d->temporary);
     free(d);

@@ -16,11 +16,13 @@
  * of memory. */
 #define KVG_JOURNAL_FORMAT 1
 char *kvg_header_to_json(const struct kvg_facts *run, const struct kvg_facts *machine);
-/* `run` and `machine` must be empty before. On failure they hold what was read so far; the caller frees it. */
+/* `run` and `machine` must be empty before. On failure they hold what was read so far; the caller frees
+ * it. */
 int kvg_header_from_json(const char *line, size_t length, struct kvg_facts *run, struct kvg_facts *machine,
                          struct kvg_error *error);
 
-/* Like kvg_row_from_json, for text that may hold a NUL byte: that byte is an error, not the end of the text. */
+/* Like kvg_row_from_json, for text that may hold a NUL byte: that byte is an error, not the end of the
+ * text. */
 int kvg_row_from_json_bytes(const char *line, size_t length, struct kvg_row *row, struct kvg_error *error);
 
 /* New references; NULL on out of memory. */

@@ -2,8 +2,8 @@
  *
  * error.h: how a function outside the kernels reports an error.
  *
- * A function that can fail returns 0 or a negative number. On failure it fills the caller's kvg_error with one
- * sentence that names the file, the wrong value and what would be right. Only main prints that sentence
+ * A function that can fail returns 0 or a negative number. On failure it fills the caller's kvg_error with
+ * one sentence that names the file, the wrong value and what would be right. Only main prints that sentence
  * ("kvgauge: ...", on stderr) and turns `exit_code` into the exit code of the process.
  */
 #ifndef KVG_RESULTS_ERROR_H

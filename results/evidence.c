@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * evidence.c: evidence to JSON and back. Unknown members are ignored, missing ones stay missing.
+ * evidence.c: evidence to JSON and back. Unknown members are ignored; missing members leave their fields
+ * empty.
  */
 #include "evidence.h"
 
@@ -77,7 +78,7 @@ char *kvg_evidence_to_text(const struct kvg_evidence *e)
 {
     json_t *root = json_pack("{s:s,s:s,s:o,s:o,s:o}", "run", e->run, "dump", e->dump, "checks",
                              checks_to_json(e), "worst", elements_to_json(e), "heat", heat_to_json(&e->heat));
-    /* six digits are plenty for a person */
+    /* evidence is only read by people: seven digits are enough */
     char *text = root ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(7)) : NULL;
     json_decref(root);
     return text;

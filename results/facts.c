@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * facts.c: named strings and numbers, in the order they were set. A name set again keeps its place.
+ * facts.c: see facts.h.
  */
 #include <math.h>
 #include <stdlib.h>

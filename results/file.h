@@ -2,8 +2,8 @@
  *
  * file.h: result files: HDF5, one file per run, with the layout that SCHEMA.md describes.
  *
- * A file is written under a temporary name in the same folder, flushed to disk and renamed. So the target name
- * always holds either the complete old file or the complete new one.
+ * A file is written under a temporary name in the same folder, flushed to disk and renamed. So the target
+ * name always holds either the complete old file or the complete new one.
  */
 #ifndef KVG_RESULTS_FILE_H
 #define KVG_RESULTS_FILE_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * group.c: rows sorted into groups by a text key.
+ * group.c: see group.h.
  */
 #include <math.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@ static int by_key(const void *a, const void *b)
 {
     const struct kvg_pick *x = a, *y = b;
     int order = strcmp(x->key, y->key);
-    return order ? order : (x->row > y->row) - (x->row < y->row); /* rows of one array: file order */
+    return order ? order : (x->row > y->row) - (x->row < y->row); /* pointers into one array: file order */
 }
 
 int kvg_pick_rows(const struct kvg_results *results,

@@ -2,9 +2,9 @@
  *
  * group.h: rows sorted into groups by a text key. Shared by the table and the plots.
  *
- * A key is made of fields in the order in which they should sort, with '|' between its parts. Neighbours with equal
- * keys, or equal first parts of their keys, are a group. Numbers are padded with zeros and known words start with
- * their rank, so that the text order is the natural order.
+ * A key is made of fields in the order in which they should sort, with '|' between its parts. Neighbours with
+ * equal keys, or equal first parts of their keys, are a group. Numbers are padded with zeros and known words
+ * start with their rank, so that the text order is the natural order.
  */
 #ifndef KVG_RESULTS_GROUP_H
 #define KVG_RESULTS_GROUP_H
@@ -22,13 +22,13 @@ struct kvg_picks {
     int64_t count;
 };
 
-/* Takes the rows for which `key` writes a key and returns 1, sorted by key and then by file order. -1 on out of
- * memory. */
+/* Takes the rows for which `key` writes a key and returns 1, sorted by key and then by file order. -1 on out
+ * of memory. */
 int kvg_pick_rows(const struct kvg_results *results,
                   int (*key)(const struct kvg_row *row, char *text, size_t size), struct kvg_picks *out);
 void kvg_picks_free(struct kvg_picks *picks);
-/* End (exclusive) of the group that starts at `begin`, comparing the first `length` characters of the keys (0: all
- * of them). */
+/* End (exclusive) of the group that starts at `begin`, comparing the first `length` characters of the keys
+ * (0: all of them). */
 int64_t kvg_group_end(const struct kvg_picks *picks, int64_t begin, size_t length);
 /* Length of a key up to and including its n-th '|'; the whole length if it has fewer. */
 size_t kvg_key_prefix(const char *key, int bars);
@@ -45,8 +45,8 @@ long long kvg_rank_accumulate(const struct kvg_row *row);
  * into KVG_SHAPE_MAX characters. */
 #define KVG_SHAPE_MAX 208
 void kvg_shape_key(const struct kvg_row *row, char *text, size_t size);
-/* The same shape in words, without phase and cache state: "batch 8, 32/8 heads, head_dim 128, pages of 16 NHD,
- * 2 threads, ragged lengths". */
+/* The same shape in words, without phase and cache state: "batch 8, 32/8 heads, head_dim 128, pages of 16
+ * NHD, 2 threads, ragged lengths". */
 void kvg_shape_words(const struct kvg_row *row, char *text, size_t size);
 /* Where the row ran: the name of the GPU, or "2 threads". */
 void kvg_place_words(const struct kvg_row *row, char *text, size_t size);
@@ -59,9 +59,9 @@ int kvg_has_context(const struct kvg_row *row);
 int kvg_is_captured(const struct kvg_row *row);
 /* 1 if the row ran on a device with memory of its own (a GPU). */
 int kvg_on_device(const struct kvg_row *row);
-/* 1 if arithmetic and not memory limits the phase at this shape: prefill always, and append with more flops per byte
- * than the roofs of the machine have. The bytes are counted as if the cache were bf16, so that all dtypes of a shape
- * are treated alike. */
+/* 1 if arithmetic and not memory limits the phase at this shape: prefill always, and append with more flops
+ * per byte than the roofs of the machine have. The bytes are counted as if the cache were bf16, so that all
+ * dtypes of a shape are treated alike. */
 int kvg_bound_by_arithmetic(const struct kvg_row *row);
 
 /* Geometric mean of the positive, finite values; NaN without any. 0 if one of the values is 0. */

@@ -2,10 +2,10 @@
  *
  * journal.h: the record of a run that survives a crash.
  *
- * A journal holds one JSON object a line. The first line is the header (schema, run uuid, argv, machine). Each
- * further line is a row, which is on disk (fsync) before the next case starts. A last line without its newline,
- * which a kill -9 in the middle of a write leaves, is dropped on reading. Any other bad line is an error that
- * names the file and the line.
+ * A journal holds one JSON object a line. The first line is the header (schema, run uuid, argv, machine).
+ * Each further line is a row, which is on disk (fsync) before the next case starts. A last line without its
+ * newline, which a kill -9 in the middle of a write leaves, is dropped on reading. Any other bad line is an
+ * error that names the file and the line.
  */
 #ifndef KVG_RESULTS_JOURNAL_H
 #define KVG_RESULTS_JOURNAL_H

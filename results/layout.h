@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * layout.h: names in a result file, and the HDF5 helpers that its writer, its reader and the dumps share. Private
- * to results/.
+ * layout.h: names in a result file, and the HDF5 helpers that its writer, its reader and the dumps share.
+ * Private to results/.
  */
 #ifndef KVG_RESULTS_LAYOUT_H
 #define KVG_RESULTS_LAYOUT_H
@@ -16,8 +16,8 @@
 #define KVG_CHUNK_SAMPLE_ROWS 64 /* rows per chunk of time_samples */
 #define KVG_GZIP_LEVEL 4
 
-/* HDF5 prints its error stack on stderr unless it is told not to. Between begin and end it prints nothing; end
- * restores the setting that begin found. */
+/* HDF5 prints its error stack on stderr unless it is told not to. Between begin and end it prints nothing;
+ * end restores the setting that begin found. */
 struct kvg_hdf5_quiet {
     H5E_auto2_t function;
     void *data;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * results.c: the rows of a run: freed, and filtered.
+ * results.c: see results.h.
  */
 #include "results.h"
 
@@ -18,7 +18,7 @@ void kvg_results_free(struct kvg_results *results)
     memset(results, 0, sizeof(*results));
 }
 
-/* 8 to 16 hexadecimal digits and nothing else: the start of a case id. */
+/* 1 for the start of a case id: 8 to 16 hexadecimal digits and nothing else. */
 static int is_case_id(const char *text)
 {
     size_t n = strspn(text, "0123456789abcdef");

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * row.c: the life of a row: all missing, filled field by field, copied, freed.
+ * row.c: rows, the table of columns (made from columns.def) and the names of the verdicts.
  *
- * Text enters rows from kernels, files and command lines; JSON and HDF5 want UTF-8. So bytes that are not
- * UTF-8 become U+FFFD on the way in, and every later stage can rely on it.
+ * The text in a row comes from kernels, files and command lines, and JSON and HDF5 need UTF-8. So bytes that
+ * are not UTF-8 become U+FFFD when a field is set, and all other code can rely on UTF-8.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -53,7 +53,7 @@ int kvg_status_exit_code(enum kvg_status status)
 
 /* ---------------------------------------------------------------- text */
 
-/* Length of the well-formed UTF-8 sequence at s (Unicode table 3-7), 0 if there is none. */
+/* Length of the well-formed UTF-8 sequence at s (Unicode, table 3-7); 0 if there is none. */
 static int sequence_length(const unsigned char *s)
 {
     if (s[0] < 0x80)

@@ -3,8 +3,8 @@
  * row.h: one row of results: one attempt at one case.
  *
  * columns.def lists every column once. The struct below, the HDF5 datasets, the journal and the exports are
- * made from that list; a test compares the table of columns in SCHEMA.md with it. The value of a missing field
- * is NaN for a float, -1 for an integer and "" for a string. No string is NULL after kvg_row_init.
+ * made from that list; a test compares the table of columns in SCHEMA.md with it. The value of a missing
+ * field is NaN for a float, -1 for an integer and "" for a string. No string is NULL after kvg_row_init.
  */
 #ifndef KVG_RESULTS_ROW_H
 #define KVG_RESULTS_ROW_H
@@ -55,16 +55,17 @@ const struct kvg_column *kvg_column_find(const char *name); /* NULL if unknown *
 
 int kvg_row_init(struct kvg_row *row);  /* sets every field to missing; -1 on out of memory */
 void kvg_row_free(struct kvg_row *row); /* also zeroes the row, so that a second call is harmless */
-/* Replaces *field by a copy of value (NULL counts as ""). Bytes that are not UTF-8 become U+FFFD. -1 on out of
- * memory. */
+/* Replaces *field by a copy of value (NULL counts as ""). Bytes that are not UTF-8 become U+FFFD. -1 on out
+ * of memory. */
 int kvg_row_set_string(char **field, const char *value);
 /* Replaces the samples by the first KVG_MAX_SAMPLES of n times, in seconds. -1 on out of memory. */
 int kvg_row_set_samples(struct kvg_row *row, const double *seconds, int64_t n);
-/* A malloc'ed copy in which every byte that is not part of well-formed UTF-8 is U+FFFD. NULL: out of memory. */
+/* A malloc'ed copy in which every byte that is not part of well-formed UTF-8 is U+FFFD. NULL: out of
+ * memory. */
 char *kvg_utf8_copy(const char *text);
 
-/* One row as one line of JSON without the newline (malloc'ed; NULL on out of memory), and back. The journal and
- * the pipe from worker to parent use it. Implemented in encode.c. */
+/* One row as one line of JSON without the newline (malloc'ed; NULL on out of memory), and back. The journal
+ * and the pipe from worker to parent use it. Implemented in encode.c. */
 char *kvg_row_to_json(const struct kvg_row *row);
 int kvg_row_from_json(const char *line, struct kvg_row *row, struct kvg_error *error);
 

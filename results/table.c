@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * table.c: the frame of the table: verdict, order of the sections, rows that did not pass, and the list of
- * all.
+ * table.c: the frame of the table: the verdict, the order of the parts, the list of all rows, and the time
+ * spent.
  */
 #include "table.h"
 
@@ -13,7 +13,7 @@
 #include "group.h"
 #include "table_parts.h"
 
-/* Columns: unless something says how wide the reader's screen is; and within what is made use of. */
+/* Widths of the screen below and above these count as these. */
 enum { LEAST_WIDTH = 64, MOST_WIDTH = 240 };
 
 /* ---------------------------------------------------------------- verdict */
@@ -30,7 +30,7 @@ static const char *fact_text(const struct kvg_facts *facts, const char *name)
     return fact && fact->text ? fact->text : NULL;
 }
 
-/* "3 incorrect, 1 crashed" of the verdicts for which `wanted` is set. */
+/* "3 incorrect, 1 crashed", for the verdicts whose bit in `wanted` is set. */
 static void list_counts(const int64_t counts[KVG_STATUS_COUNT + 1], unsigned wanted, char *text, size_t size)
 {
     text[0] = '\0';
@@ -77,7 +77,7 @@ static void print_verdict(struct kvg_table *t, int64_t superseded)
                          "kvgauge run --resume.");
 }
 
-/* The GPUs that did rows, each once. */
+/* The GPUs that rows ran on, each once. */
 static void print_devices(struct kvg_table *t)
 {
     char seen[512] = "|", mark[160];
@@ -139,9 +139,9 @@ static void print_all(struct kvg_table *t)
     }
 }
 
-/* ---------------------------------------------------------------- what it took */
+/* ---------------------------------------------------------------- time spent */
 
-/* Where the time of the run went, in one line; nothing where no row says so. */
+/* Where the time of the run went, in one line. Prints nothing if no row has these times. */
 static void print_effort(struct kvg_table *t)
 {
     static const char *const activity[] = {"preparing", "verifying", "quantisation error", "timing"};
@@ -163,7 +163,7 @@ static void print_effort(struct kvg_table *t)
     }
     if (rows == 0)
         return;
-    fprintf(t->out, "\n%lld row%s: ", (long long)rows, rows == 1 ? "" : "s");
+    fprintf(t->out, "\nTime spent on %lld row%s: ", (long long)rows, rows == 1 ? "" : "s");
     for (int a = 0; a < ACTIVITIES; a++) {
         char text[KVG_CELL];
         if (seconds[a] > 0) {
@@ -182,7 +182,7 @@ static int key_of_case(const struct kvg_row *row, char *text, size_t size)
     return 1;
 }
 
-/* Rows without those that a later attempt of the same case replaces. The rows are borrowed. */
+/* The rows without attempts that a later attempt at the same case replaces. The rows are borrowed. */
 static int latest_attempts(const struct kvg_results *results, struct kvg_results *view)
 {
     struct kvg_picks picks;

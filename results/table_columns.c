@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * table_columns.c: chosen columns, aligned: numbers to the right, text to the left.
+ * table_columns.c: chosen columns, numbers aligned to the right and text to the left.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -12,37 +12,36 @@ static int key_of_problem(const struct kvg_row *row, char *text, size_t size)
 {
     if (row->status == KVG_PASSED)
         return 0;
-    /* failures first, in the order of the rows; then the skipped, by reason */
+    /* Failures come first, in the order of the rows; then skipped rows, by reason. */
     int skipped = row->status == KVG_SKIPPED;
     snprintf(text, size, "%d%.200s", skipped, skipped ? row->reason : "");
     return 1;
 }
 
-/* At most so many blocks in a table without --all; the others are two lines each. */
+/* Failed rows with a full report in a table without --all. The others have two lines each. */
 enum { BLOCKS = 12 };
 
 static void print_problem(struct kvg_table *t, const struct kvg_row *row, int64_t alike, int64_t number)
 {
     const struct kvg_failure_style style = {.colour = t->colour, .unicode = kvg_failure_unicode()};
-    char id[KVG_CELL], many[48] = "", broke[128];
+    char id[KVG_CELL], many[48] = "", failed[128];
     const int block = t->all || number < BLOCKS;
     if (alike > 1)
-        snprintf(many, sizeof(many), " (%lld rows alike)", (long long)alike);
+        snprintf(many, sizeof(many), " (%lld rows)", (long long)alike);
     const char *reason = row->reason[0] ? row->reason : "no reason given";
-    if (block && row->status == KVG_INCORRECT && kvg_failure_checks(row, broke, sizeof broke))
-        reason = broke; /* the block has the numbers */
+    if (block && row->status == KVG_INCORRECT && kvg_failure_checks(row, failed, sizeof failed))
+        reason = failed; /* the report below has the numbers */
     kvg_table_say(t, "%s %s%s: %s", kvg_cell_case(row, id), kvg_status_name((enum kvg_status)row->status),
                   many, reason);
-    /* not broken: it is there to be copied */
+    /* The command is not broken into lines, so that it can be copied. */
     fprintf(t->out, "    %s\n", row->repro[0] ? row->repro : row->case_string);
     if (block)
         kvg_failure_print(t->out, row, &style);
     else if (row->suspected[0])
-        kvg_table_say(t, "  suspect: %s", row->suspected);
+        kvg_table_say(t, "suspected: %s", row->suspected);
 }
 
-/* One line a kernel with incorrect rows: how many, and what they have in common.
- */
+/* One line for each kernel with incorrect rows: how many, and what they have in common. */
 static void print_kernels(struct kvg_table *t)
 {
     const struct kvg_results *results = t->results;
@@ -63,10 +62,10 @@ static void print_kernels(struct kvg_table *t)
         if (earlier > 0 || failed + passed < 2)
             continue;
         if (kvg_common_of_failures(results, kernel, common, sizeof common))
-            kvg_table_say(t, "%s: %lld of %lld rows incorrect, those with %s and no others.", kernel,
+            kvg_table_say(t, "%s: %lld of %lld rows are incorrect: exactly the rows with %s.", kernel,
                           (long long)failed, (long long)(failed + passed), common);
         else
-            kvg_table_say(t, "%s: %lld of %lld rows incorrect.", kernel, (long long)failed,
+            kvg_table_say(t, "%s: %lld of %lld rows are incorrect.", kernel, (long long)failed,
                           (long long)(failed + passed));
     }
 }

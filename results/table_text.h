@@ -25,11 +25,11 @@ struct kvg_table {
 void kvg_table_heading(struct kvg_table *t, const char *title);
 /* A paragraph, indented by two columns and broken at the width of the table, at most KVG_USUAL_WIDTH. */
 void kvg_table_say(struct kvg_table *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* The command that lists the rows of a part: "rows: kvgauge show FILE --all --filter 'REGEX'", given the regex.
- * The line is not broken, so that it can be copied. */
+/* The command that lists the rows of a part: "rows: kvgauge show FILE --all --filter 'REGEX'", given the
+ * regex. The line is not broken, so that it can be copied. */
 void kvg_table_trace(struct kvg_table *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* The words of a text, from column `indent` on, up to where the caller has printed. A word that would end beyond
- * `width` starts a new line, indented by `indent`. No newline at the end. */
+/* The words of a text, from column `indent` on, up to where the caller has printed. A word that would end
+ * beyond `width` starts a new line, indented by `indent`. No newline at the end. */
 void kvg_text_wrap(FILE *out, const char *text, int indent, int width);
 
 /* Numbers as text; "-" for NaN. Each returns `text`. */

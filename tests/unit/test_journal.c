@@ -173,7 +173,7 @@ static void bad_lines_are_named(void **state)
         {HEADER "[1]\n", ":2: not a JSON object"},
         {HEADER "\n", ":2: not JSON"},
         {HEADER "{\"case_id\":7}\n", ":2: case_id is not a string"},
-        {HEADER "{\"batch\":1}\n", ":2: not a row: it has no case_id"},
+        {HEADER "{\"batch\":1}\n", ":2: not a row: case_id is missing"},
         {HEADER "{\"case_id\":\"a\",\"batch\":1.5}\n", ":2: batch is not an integer"},
         {HEADER "{\"case_id\":\"a\",\"batch\":99999999999999999999}\n", ":2: not JSON"},
         {HEADER "{\"case_id\":\"a\",\"time_median\":\"fast\"}\n", ":2: time_median is neither"},
@@ -193,8 +193,8 @@ static void bad_lines_are_named(void **state)
          "\"machine\":{}}\n",
          "not MAJOR.MINOR.PATCH"},
         {"{\"kvgauge_journal\":1,\"run\":{\"x\":[]},\"machine\":{}}\n", "run.x is neither text nor a number"},
-        {"", "no whole first line"},
-        {"{\"kvgauge_journal\":1", "no whole first line"},
+        {"", "the first line is missing or incomplete"},
+        {"{\"kvgauge_journal\":1", "the first line is missing or incomplete"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         expect_refusal(cases[i].text, strlen(cases[i].text), KVG_EXIT_USAGE, cases[i].part);
