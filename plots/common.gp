@@ -37,6 +37,10 @@ records(x) = exists("STATS_records") ? STATS_records : 0
 
 has(text, part) = strstrt(text, part) > 0
 
+# Names for the key: "per_tensor/dataset/minmax" is shown as "per_tensor, dataset, minmax".
+with_commas(s) = has(s, "/") ? s[1:strstrt(s, "/") - 1].", ".with_commas(s[strstrt(s, "/") + 1:]) : s
+dtype_name(s) = s eq "auto" ? "auto (bf16)" : s
+
 # A power of two as a context is usually written: 512, 4k, 1M.
 power_label(e) = e < 10 ? sprintf("%d", 2**e) : e < 20 ? sprintf("%dk", 2**(e - 10)) : sprintf("%dM", 2**(e - 20))
 log2(x) = log(x) / log(2)

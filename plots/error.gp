@@ -25,7 +25,6 @@ shape(s) = has(s, "two_level:64") ? 11 : has(s, "two_level:16") ? 13 : has(s, "t
          : has(s, "/hopper") ? 7 : has(s, "memoryless") ? (open(s) ? 12 : 13) : has(s, "/minmax") ? (open(s) ? 10 : 11) \
          : has(s, "dataset") ? (open(s) ? 4 : 5) : has(s, "random_tokens") ? (open(s) ? 8 : 9) : (open(s) ? 6 : 7)
 size(s) = open(s) ? 1.35 : 0.85
-name(s) = s[1:strstrt(s, "/") - 1].", ".s[strstrt(s, "/") + 1:]
 
 foot = (18 + 19.0 * ceil(1.0 * (n + has_auto) / columns)) / high
 bottom = foot + 52.0 / high; top_edge = 1 - 62.0 / high
@@ -64,6 +63,6 @@ do for [row = 0:1] {
 }
 load dir."legend.gp"
 plot for [i = 1:n] NaN with linespoints lc rgb colour(word(ARG6, i)) lw 1.6 dt dash(word(ARG6, i)) \
-         pt shape(word(ARG6, i)) ps size(word(ARG6, i)) title name(word(ARG6, i)), \
+         pt shape(word(ARG6, i)) ps size(word(ARG6, i)) title with_commas(word(ARG6, i)), \
      for [i = 1:has_auto] NaN with lines lc rgb grey lw 2 dt 4 title "auto (bf16)"
 unset multiplot

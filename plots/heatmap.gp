@@ -40,7 +40,6 @@ set yrange [n - 0.5:-0.5]
 set xtics () scale 0
 do for [i = 1:m:every_layer] { set xtics add (word(ARG8, i) i - 1) }
 set ytics () scale 0
-name(s) = s[1:strstrt(s, "/") - 1].", ".s[strstrt(s, "/") + 1:]
 unset grid
 unset border
 unset key
@@ -49,7 +48,7 @@ set cblabel "error, %" offset 1
 left = 1.0 * margin / wide; right = (margin + body) / wide; head = 1 - 84.0 / high; foot = 58.0 / high
 set multiplot layout down,across margins left,right,foot,head spacing 24.0 / wide,66.0 / high title ARG4."\n".ARG5 noenhanced
 do for [d = 0:panels - 1] {
-    if (d == 0 || stacked) { do for [i = 1:n] { set ytics add (name(word(ARG6, i)) i - 1) } } else { set ytics (); set format y "" }
+    if (d == 0 || stacked) { do for [i = 1:n] { set ytics add (with_commas(word(ARG6, i)) i - 1) } } else { set ytics (); set format y "" }
     if (d == panels - 1) { set colorbox user origin screen right + 14.0 / wide, screen foot size screen 14.0 / wide, screen head - foot } else { unset colorbox }
     set xlabel (stacked && d < panels - 1) ? "" : "layer"
     set label 1 word(ARG7, d + 1) at graph 0.5, graph 1 + 11.0 / (34 * n) center noenhanced

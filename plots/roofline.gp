@@ -42,7 +42,7 @@ set xlabel "arithmetic intensity: flops per byte of K and V"
 set label 1 unit_name at screen 16.0 / wide, graph 0.5 center rotate
 least(a, b) = a < b ? a : b
 rest(s) = s[strstrt(s, "/") + 1:]
-name(s) = s[1:strstrt(s, "/") - 1].", ".rest(s)[1:strstrt(rest(s), "/") - 1].", path ".rest(rest(s))
+name(s) = s[1:strstrt(s, "/") - 1].", ".dtype_name(rest(s)[1:strstrt(rest(s), "/") - 1]).", path ".rest(rest(s))
 plot least(slope * x, peak) with lines lc rgb grey lw 2 notitle, \
      (second > 0 && slope * x > second ? second : NaN) with lines lc rgb grey lw 2 dt 3 notitle, \
      (gather > 0 ? least(gather_slope * x, peak) : NaN) with lines lc rgb grey lw 2 dt 4 notitle, \

@@ -13,7 +13,7 @@ colour(s) = has(s, "auto") ? black : has(s, "fnuz") ? purple : has(s, "e4m3") ? 
 dash(s) = has(s, "/fp8") ? 2 : 1
 shape(s) = has(s, "auto") ? 5 : has(s, "fnuz") ? (has(s, "/fp8") ? 12 : 13) \
          : has(s, "e4m3") ? (has(s, "/fp8") ? 6 : 7) : (has(s, "/fp8") ? 8 : 9)
-name(s) = (has(s, "auto") ? "auto (bf16)" : s[1:strstrt(s, "/") - 1]).(has(s, "/none") ? "" : ", path ".s[strstrt(s, "/") + 1:])
+name(s) = dtype_name(s[1:strstrt(s, "/") - 1]).(has(s, "/none") ? "" : ", path ".s[strstrt(s, "/") + 1:])
 
 # The measured roofs, at most three; a roof that was not measured must not have a name in the key. The gather roofs of
 # bf16 and FP8 are one line where they differ by less than 3 %.

@@ -1,5 +1,5 @@
-# Rows of a GPU in the speed table: clock and power, stores against the copy roof, appends of few tokens against the
-# memory; and the table at the width of the screen: a narrow one drops columns, a wide one has all.
+# Rows of a GPU in the speed table: clock and power, stores compared with the copy roof, appends of few tokens compared
+# with the memory roofs. The table is as wide as the screen: a narrow one has fewer columns, a wide one has all.
 unset COLUMNS
 /usr/bin/python3 "$KVG_SOURCE/tests/fixtures/make_results.py" gpu > run.jsonl
 "$KVGAUGE" show run.jsonl --all > table || exit

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_journal.c: what goes into a journal comes back, whatever happens to the last line.
+ * test_journal.c: rows written to a journal are read back, even if the last line is incomplete.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -74,7 +74,7 @@ static void a_row_is_one_line_of_json(void **state)
     }
 }
 
-/* Every possible cut of the last line: the rows before it are all there, nothing else is. */
+/* Wherever the last line is cut, exactly the rows before it are read. */
 static void a_torn_last_line_is_dropped(void **state)
 {
     (void)state;
@@ -95,7 +95,7 @@ static void a_torn_last_line_is_dropped(void **state)
         assert_same_row(&in.rows[0], &out.rows[0]);
         kvg_results_free(&out);
     }
-    sample_write(path, text, size - 1); /* all but the newline: not known to be whole */
+    sample_write(path, text, size - 1); /* without its newline the row does not count as complete */
     struct kvg_journal *journal = kvg_journal_append(path, &error);
     assert_non_null(journal);
     assert_int_equal(kvg_journal_write(journal, &in.rows[1], &error), 0);
@@ -262,7 +262,7 @@ static void two_writers_are_one_too_many(void **state)
     kvg_results_free(&in);
 }
 
-/* A limit on the file size stands in for the full disk: the write that does not fit leaves no half line. */
+/* A limit on the file size acts as the full disk. A write that does not fit leaves no incomplete line. */
 static void a_full_disk_leaves_whole_lines(void **state)
 {
     (void)state;
@@ -285,7 +285,7 @@ static void a_full_disk_leaves_whole_lines(void **state)
     assert_int_equal(failed, -1);
     assert_int_equal(error.exit_code, KVG_EXIT_TROUBLE);
     assert_non_null(strstr(error.text, strerror(EFBIG)));
-    assert_int_equal(kvg_journal_write(journal, &in.rows[0], &error), 0); /* room again */
+    assert_int_equal(kvg_journal_write(journal, &in.rows[0], &error), 0); /* the limit is gone */
     assert_int_equal(kvg_journal_close(journal, &error), 0);
     assert_int_equal(kvg_journal_read(path, &out, &error), 0);
     assert_int_equal(out.count, 2);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_row.c: rows, columns, verdicts, facts, UTF-8; and that SCHEMA.md says what columns.def says.
+ * test_row.c: rows, columns, verdicts, facts, UTF-8; and SCHEMA.md, compared with columns.def and the
+ * verdicts.
  */
 #include "results_sample.h"
 
@@ -38,7 +39,7 @@ static void columns_are_found_by_name_and_unique(void **state)
     assert_int_equal(kvg_column_find("time_median")->offset, offsetof(struct kvg_row, time_median));
 }
 
-/* Units that xarray turns into time differences would lose fractions of a nanosecond. */
+/* Only units that xarray does not decode to time differences, which would lose fractions of a nanosecond. */
 static void units_are_short(void **state)
 {
     (void)state;
@@ -50,7 +51,7 @@ static void units_are_short(void **state)
         if (!found)
             fail_msg("column %s has units '%s'", kvg_columns[c].name, kvg_columns[c].units);
         assert_true(strlen(kvg_columns[c].long_name) > 4);
-        assert_null(strchr(kvg_columns[c].long_name, '|')); /* it stands in a Markdown table */
+        assert_null(strchr(kvg_columns[c].long_name, '|')); /* it is a cell of a Markdown table */
     }
 }
 
@@ -70,7 +71,7 @@ static void samples_are_capped(void **state)
     kvg_row_free(&row);
 }
 
-/* Expected results from Unicode 15, table 3-7 and section 3.9 (best practice: one U+FFFD a bad byte here). */
+/* Expected results from Unicode 15, table 3-7 and section 3.9: here one U+FFFD per bad byte. */
 static void bad_bytes_become_replacement_characters(void **state)
 {
     (void)state;
@@ -111,7 +112,7 @@ static void verdicts_have_names_and_exit_codes(void **state)
                     {KVG_INVALID, "invalid", 4}};
     assert_int_equal(sizeof(expected) / sizeof(expected[0]), KVG_STATUS_COUNT);
     for (int i = 0; i < KVG_STATUS_COUNT; i++) {
-        assert_int_equal(expected[i].status, i); /* stored numbers never change */
+        assert_int_equal(expected[i].status, i); /* files store these numbers */
         assert_string_equal(kvg_status_name((enum kvg_status)i), expected[i].name);
         assert_int_equal(kvg_status_exit_code((enum kvg_status)i), expected[i].exit_code);
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_table.c: what the table says about runs whose answer is known. Numbers are chosen by hand; the
- * expected sentences follow from them by arithmetic a reader can do.
+ * test_table.c: the table of runs whose numbers are chosen by hand, so that the expected sentences follow by
+ * simple arithmetic.
  */
 #include "../../results/group.h"
 #include "../../results/table.h"
@@ -204,13 +204,13 @@ static void speed_is_held_against_auto(void **state)
     timed(fast, 1e-9);
     fast->status = KVG_SUSPECT;
     char *text = print(&results, 0, 0);
-    expect(text, "fp8_e4m3 on path dequant is faster than auto (bf16) from context 2048 on: 2.00 times as "
-                 "fast at 4096.");
     expect(text,
-           "fp8_e5m2 on path dequant is not faster than auto (bf16): 0.50 times as fast at context 4096.");
+           "fp8_e4m3 on path dequant is faster than auto (bf16) from context 2048 on, 2.00 times at 4096.");
+    expect(text,
+           "fp8_e5m2 on path dequant is not faster than auto (bf16) at context 4096: 0.50 times as fast.");
     expect(text, "2.00 ms");
     expect_not(text, "2.50 ms");
-    expect(text, "1.00 ns       -        -      -      -? 00000009"); /* suspect: the time, no throughput */
+    expect(text, "1.00 ns       -        -      -      -? 00000009"); /* suspect: a time but no throughput */
     free(text);
     kvg_results_free(&results);
 }
@@ -228,8 +228,8 @@ static void predict(struct kvg_results *results, const char *accumulate, int64_t
     row->kernel_rel_l2 = error;
 }
 
-/* A line an accumulator, one chain first, then by interval; the longest nine contexts; the worst of a cell;
- * and not a word among the kernels. */
+/* One line per accumulator: one chain first, then by interval. The table shows the nine longest contexts and
+ * the worst row of each cell. Predictions are not in the part about the kernels. */
 static void predictions_have_a_part_of_their_own(void **state)
 {
     (void)state;
@@ -283,7 +283,7 @@ static void problems_come_with_their_command(void **state)
     kvg_results_free(&results);
 }
 
-/* The last line; what no row says is left out, and so is the line. */
+/* Activities without a time are left out; without any time there is no line. */
 static void the_last_line_says_where_time_went(void **state)
 {
     (void)state;
@@ -327,8 +327,8 @@ static void colour_only_where_asked(void **state)
     kvg_results_free(&results);
 }
 
-/* Rows of nonsense: no crash, no line but commands wider than 100 columns. */
-static void any_rows_fit(void **state)
+/* Rows with awkward values do not crash the table. */
+static void any_rows_can_be_printed(void **state)
 {
     (void)state;
     struct kvg_results results;
@@ -377,7 +377,7 @@ int main(void)
         cmocka_unit_test(problems_come_with_their_command),
         cmocka_unit_test(colour_only_where_asked),
         cmocka_unit_test(the_last_line_says_where_time_went),
-        cmocka_unit_test(any_rows_fit),
+        cmocka_unit_test(any_rows_can_be_printed),
         cmocka_unit_test(filter_keeps_matches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
