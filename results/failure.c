@@ -63,21 +63,22 @@ static void print_worst_place(FILE *out, const struct kvg_evidence_check *c)
         fprintf(out, ", reference %s", number(c->reference, text[1]));
     if (!isnan(c->allowed))
         fprintf(out, " +- %s", number(c->allowed, text[2]));
+    fprintf(out, "\n%*s%-9s ", INDENT, "", "");
     if (isfinite(c->ratio))
-        fprintf(out, ": %s times the allowed error", number(c->ratio, text[3]));
-    fprintf(out, "\n%*s%-9s at sequence %s query %s head %s dim %s\n", INDENT, "", "",
-            place_number(c->at.sequence, text[0]), place_number(c->at.query, text[1]),
-            place_number(c->at.head, text[2]), place_number(c->at.dim, text[3]));
+        fprintf(out, "%s times the allowed error, ", number(c->ratio, text[3]));
+    fprintf(out, "at sequence %s query %s head %s dim %s\n", place_number(c->at.sequence, text[0]),
+            place_number(c->at.query, text[1]), place_number(c->at.head, text[2]),
+            place_number(c->at.dim, text[3]));
 }
 
 /* A failed check of the share that a class of keys has in the output. */
 static void print_worst_class(FILE *out, const struct kvg_evidence_check *c)
 {
     char text[3][24];
-    fprintf(out, "keys of %s,\n%*s%-9s off by %s of their share, allowed %s", c->where, INDENT, "", "",
+    fprintf(out, "keys of %s\n%*s%-9s off by %s of their share, allowed %s", c->where, INDENT, "", "",
             number(c->got, text[0]), number(c->allowed, text[1]));
     if (isfinite(c->ratio))
-        fprintf(out, ": %s times the allowed error", number(c->ratio, text[2]));
+        fprintf(out, " (%s times)", number(c->ratio, text[2]));
     fputc('\n', out);
 }
 
@@ -202,9 +203,9 @@ void kvg_failure_print(FILE *out, const struct kvg_row *row, const struct kvg_fa
         char text[1200];
         snprintf(text, sizeof text, "%s%s%s: %s", style->colour ? "\033[1m" : "", row->suspected,
                  style->colour ? "\033[0m" : "", row->suspicion);
-        paragraph(out, "suspect", text);
+        paragraph(out, "suspected", text);
     } else if (row->suspicion[0]) {
-        paragraph(out, "suspect", row->suspicion);
+        paragraph(out, "suspected", row->suspicion);
     }
     free(e);
 }
