@@ -214,7 +214,7 @@ static int read_samples(const struct source *s)
 
 /* ---------------------------------------------------------------- rows */
 
-/* The number of rows is the extent of `row`. The limit keeps a damaged number from a huge allocation. */
+/* The number of rows is the extent of `row`. The limit prevents a huge allocation if it is damaged. */
 static int make_rows(struct source *s)
 {
     hid_t set = H5Dopen2(s->group, "row", H5P_DEFAULT);

@@ -13,7 +13,7 @@
 #include "group.h"
 #include "table_parts.h"
 
-/* Widths of the screen below and above these count as these. */
+/* The width is limited to this range. */
 enum { LEAST_WIDTH = 64, MOST_WIDTH = 240 };
 
 /* ---------------------------------------------------------------- verdict */

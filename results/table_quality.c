@@ -395,21 +395,21 @@ static void print_effects(struct kvg_table *t, const struct kvg_picks *picks, in
         inputs += isfinite(times_worse(&e));
         if (times_worse(&e) > FAILS && loses_values(&e)) {
             size_t used = strlen(names);
-            snprintf(names + used, sizeof(names) - used, "%s%s times (%s)", failing++ ? ", " : "",
-                     kvg_cell_digits(times_worse(&e), 3, c[0]), e.input);
+            snprintf(names + used, sizeof(names) - used, "%s%s %s times", failing++ ? ", " : "", e.input,
+                     kvg_cell_digits(times_worse(&e), 3, c[0]));
         }
     }
     if (failing)
         kvg_table_say(
             t,
-            "Scale 1.0 loses values on %d of the %d inputs that have an error for calibrated scales too: "
-            "its error is %s theirs.",
+            "Scale 1.0 loses values on %d of %d inputs that can be compared. Its error is larger than with "
+            "calibrated scales: %s.",
             failing, inputs, names);
     else if (inputs)
         kvg_table_say(
             t,
-            "Scale 1.0 is good enough for the %d input%s with an error for calibrated scales too: on none "
-            "does it both lose values and have more than %.1f times their error.",
+            "Scale 1.0 is good enough for the %d input%s that can be compared: on none does it lose values "
+            "and have more than %.1f times the error of calibrated scales.",
             inputs, inputs == 1 ? "" : "s", FAILS);
     kvg_table_trace(t, "phase=%s path=%s kv_cache_dtype=%s scheme=%s .*input=(%s) ", row->phase, row->path,
                     row->kv_cache_dtype, row->scheme, regex);
