@@ -1,30 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * figures_gain.c: how much of the output an accumulator keeps, over the context: a panel an input, a line an
- * accumulator. Drawn where there are predictions; the kernel's own rows (fp32) stand beside them. Rows that
- * share a point differ in nothing that the line names: the gain farthest from 1 is shown.
+ * figures_gain.c: the factor between output and reference against context: one panel per input, one line per
+ * accumulator. Drawn for inputs with predictions, and also with the rows of the kernel itself (fp32). Of the
+ * rows that belong to one point, the gain farthest from 1 is shown.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "draw.h"
+#include "figures.h"
 
 enum { MAX_LINES = 12, MAX_PANELS = 6 };
-
-struct names {
-    char text[MAX_LINES][64];
-    int n;
-};
-
-/* fp32 first, then one chain, then ever rarer flushes. */
-static long long rank_of(const struct kvg_row *row)
-{
-    const char *colon = strchr(row->accumulate, ':');
-    return row->prediction != 1                     ? 0
-           : strcmp(row->accumulate, "hopper") == 0 ? 1
-           : colon                                  ? 2 + atoll(colon + 1)
-                                                    : 3;
-}
 
 static int key_of_gain(const struct kvg_row *row, char *text, size_t size)
 {
@@ -33,17 +18,8 @@ static int key_of_gain(const struct kvg_row *row, char *text, size_t size)
         return 0;
     /* figure | input | accumulator | context */
     snprintf(text, size, "%d%.20s %.12s|%d%.64s|%09lld|%012lld", kvg_rank_phase(row->phase), row->phase,
-             row->path, !kvg_is_captured(row), row->input, rank_of(row), (long long)row->context);
+             row->path, !kvg_is_captured(row), row->input, kvg_rank_accumulate(row), (long long)row->context);
     return 1;
-}
-
-static void add(struct names *names, const char *name, int most)
-{
-    for (int i = 0; i < names->n; i++)
-        if (strcmp(names->text[i], name) == 0)
-            return;
-    if (names->n < most)
-        snprintf(names->text[names->n++], sizeof names->text[0], "%.63s", name);
 }
 
 static double worst_gain(const struct kvg_picks *picks, int64_t begin, int64_t end)
@@ -57,7 +33,7 @@ static double worst_gain(const struct kvg_picks *picks, int64_t begin, int64_t e
     return worst;
 }
 
-/* One block: the points of a line in a panel, or a line of nothing. */
+/* One block: the points of a line in a panel; a single NaN if the line has no points there. */
 static void put_block(FILE *out, const struct kvg_picks *picks, int64_t begin, int64_t end, const char *input,
                       const char *line)
 {
@@ -77,22 +53,23 @@ static void put_block(FILE *out, const struct kvg_picks *picks, int64_t begin, i
 static int gain_figure(struct plotter *p, const struct kvg_picks *picks, int64_t begin, int64_t end)
 {
     const struct kvg_row *row = picks->picks[begin].row;
-    struct names inputs = {.n = 0}, lines = {.n = 0};
+    struct words inputs = {.n = 0}, lines = {.n = 0};
     struct figure f = {0};
-    for (int64_t i = begin; i < end; i++) /* inputs that are predicted for */
+    for (int64_t i = begin; i < end; i++) /* a panel for each input with predictions */
         if (picks->picks[i].row->prediction == 1)
-            add(&inputs, picks->picks[i].row->input, MAX_PANELS);
-    for (long long rank = 0; rank <= 10000 && inputs.n > 0;
-         rank++) /* lines in their order, whatever the inputs' */
+            words_add(&inputs, picks->picks[i].row->input, MAX_PANELS);
+    /* The lines in the order of their rank, whatever the order of the inputs. */
+    for (long long rank = 0; rank <= 10000 && inputs.n > 0; rank++)
         for (int64_t i = begin; i < end; i++)
-            if (rank_of(picks->picks[i].row) == rank)
-                add(&lines, picks->picks[i].row->accumulate, MAX_LINES);
+            if (kvg_rank_accumulate(picks->picks[i].row) == rank)
+                words_add(&lines, picks->picks[i].row->accumulate, MAX_LINES);
     if (inputs.n == 0)
         return 0;
     snprintf(f.name, sizeof f.name, "gain_%.20s_%.12s", row->phase, row->path);
-    snprintf(f.title, sizeof f.title, "What an accumulator keeps of the output: %.20s, path %.12s",
-             row->phase, row->path);
-    snprintf(f.detail, sizeof f.detail, "gain against the emulating reference, worst head; 1 is right");
+    snprintf(f.title, sizeof f.title, "Gain against context, by accumulator: %.20s, path %.12s", row->phase,
+             row->path);
+    snprintf(f.detail, sizeof f.detail,
+             "gain: factor between the output and the emulating reference, worst head; 1 is right");
     if (figure_begin(p, &f))
         return -1;
     for (int i = 0; i < inputs.n; i++) {
@@ -118,6 +95,6 @@ int draw_gain(struct plotter *p)
     }
     kvg_picks_free(&picks);
     if (!failed && p->figures == before)
-        figure_left_out(p, "gain", "no predicted row (--accumulate, suite accumulation)");
+        figure_left_out(p, "gain", "no predicted row; --accumulate or suite accumulation makes them");
     return failed;
 }

@@ -1,41 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * figures_quality.c: what the format costs, over the context and over the layers.
+ * figures_quality.c: the error that the format causes, against context and by layer.
  *
- * Rows that differ in layer, kernel or page layout alone are one point: their geometric mean. Predictions (no
+ * Rows that differ only in layer, kernel or page layout are one point: their geometric mean. Predictions (no
  * kernel ran) have lines of their own.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "draw.h"
+#include "figures.h"
 
-#define MAX_WORDS 128
 #define MAX_CELLS 512
-
-struct words {
-    char text[MAX_WORDS][96];
-    int n;
-};
-
-/* Position of a word, added at the end when new; -1 when the list is full. */
-static int word_index(struct words *list, const char *word)
-{
-    for (int i = 0; i < list->n; i++)
-        if (strcmp(list->text[i], word) == 0)
-            return i;
-    if (list->n == MAX_WORDS)
-        return -1;
-    snprintf(list->text[list->n], sizeof(list->text[0]), "%s", word);
-    return list->n++;
-}
 
 static void line_name(const struct kvg_row *row, char *text, size_t size)
 {
     char calibration[64];
     kvg_calibration_label(row, calibration, sizeof(calibration));
     char *comma = strchr(calibration, ',');
-    if (comma) /* "dataset, minmax": a word must not hold blanks */
+    if (comma) /* "dataset, minmax" becomes "dataset/minmax", because a word has no blanks */
         memmove(comma, comma + 1, strlen(comma)), *comma = '/';
     snprintf(text, size, "%.20s/%.40s%s%.32s", row->scheme, calibration, row->prediction == 1 ? "/" : "",
              row->prediction == 1 ? row->accumulate : "");
@@ -48,15 +30,6 @@ static double positive(double value)
 
 /* ---------------------------------------------------------------- error against context */
 
-/* One chain, then rarer and rarer flushes; kernels come first. */
-static long long rank_accumulate(const struct kvg_row *row)
-{
-    const char *colon = row->prediction == 1 ? strchr(row->accumulate, ':') : NULL;
-    if (row->prediction != 1)
-        return 0;
-    return strcmp(row->accumulate, "hopper") == 0 ? 1 : colon ? 2 + atoll(colon + 1) : 3;
-}
-
 static int key_of_error(const struct kvg_row *row, char *text, size_t size)
 {
     if (!kvg_has_context(row) || row->status != KVG_PASSED ||
@@ -66,12 +39,12 @@ static int key_of_error(const struct kvg_row *row, char *text, size_t size)
     snprintf(text, size, "%d%.20s %.12s %d%.64s|%d %d%.16s %d%.24s %09lld|%d%.16s|%012lld",
              kvg_rank_phase(row->phase), row->phase, row->path, !kvg_is_captured(row), row->input,
              strcmp(row->scheme, "per_tensor") != 0, kvg_rank_calibration(row->calibration), row->calibration,
-             kvg_rank_observer(row->observer), row->observer, rank_accumulate(row),
+             kvg_rank_observer(row->observer), row->observer, kvg_rank_accumulate(row),
              kvg_rank_dtype(row->kv_cache_dtype), row->kv_cache_dtype, (long long)row->context);
     return 1;
 }
 
-/* One line: a point a context, 100 x the geometric means. */
+/* One line: a point per context, geometric means in percent. */
 static void put_line(FILE *out, const struct kvg_picks *picks, int64_t begin, int64_t end)
 {
     for (int64_t at = begin, next; at < end; at = next) {
@@ -87,7 +60,7 @@ static void put_line(FILE *out, const struct kvg_picks *picks, int64_t begin, in
     }
 }
 
-/* The rows of one dtype and line, or 0 of them. */
+/* First row of one dtype and line; *stop is behind its last row, and equal to the first if there is none. */
 static int64_t find_line(const struct kvg_picks *picks, int64_t begin, int64_t end, const char *dtype,
                          const char *line, int64_t *stop)
 {
@@ -130,13 +103,13 @@ static int error_figure(struct plotter *p, const struct kvg_picks *picks, int64_
             continue;
         }
         line_name(r, name, sizeof(name));
-        word_index(&lines, name);
+        words_add(&lines, name, WORDS_MAX);
     }
     static const char *const order[] = {"fp8_e4m3", "fp8_e5m2", "fp8_e4m3fnuz"};
-    for (size_t d = 0; d < 3; d++) /* panels in one order, whatever the rows' order */
+    for (size_t d = 0; d < 3; d++) /* the panels always have this order */
         for (int64_t i = begin; i < end; i++)
             if (strcmp(picks->picks[i].row->kv_cache_dtype, order[d]) == 0)
-                word_index(&dtypes, order[d]);
+                words_add(&dtypes, order[d], WORDS_MAX);
     if (dtypes.n == 0 || lines.n == 0)
         return 0;
     snprintf(f.name, sizeof(f.name), "error_%.64s_%.20s_%.12s", row->input, row->phase, row->path);
@@ -157,15 +130,6 @@ static int error_figure(struct plotter *p, const struct kvg_picks *picks, int64_
         put_block(f.data, picks, begin, end, "auto", NULL);
     snprintf(f.extra[1], sizeof(f.extra[1]), "%d", has_auto);
     return figure_end(p, &f, "error.gp");
-}
-
-static int64_t count_contexts(const struct kvg_picks *picks, int64_t begin, int64_t end)
-{
-    int64_t first = picks->picks[begin].row->context;
-    for (int64_t i = begin; i < end; i++)
-        if (picks->picks[i].row->context != first)
-            return 2;
-    return 1;
 }
 
 int draw_error(struct plotter *p)
@@ -211,7 +175,7 @@ static int key_of_heat(const struct kvg_row *row, char *text, size_t size)
     return 1;
 }
 
-/* Cells of one dtype: line, layer, 100 x error; those without a row are NaN. */
+/* Cells of one dtype: layer, line, error in percent; NaN without a row. */
 static void put_cells(FILE *out, const struct kvg_picks *picks, int64_t begin, int64_t end, int64_t context,
                       const char *dtype, const struct words *lines, const struct words *layers)
 {
@@ -258,11 +222,11 @@ static int heat_figure(struct plotter *p, const struct kvg_picks *picks, int64_t
             continue;
         line_name(r, name, sizeof(name));
         snprintf(layer, sizeof(layer), "%lld", (long long)r->layer);
-        word_index(&lines, name);
-        word_index(&layers, layer);
-        word_index(&dtypes, r->kv_cache_dtype);
+        words_add(&lines, name, WORDS_MAX);
+        words_add(&layers, layer, WORDS_MAX);
+        words_add(&dtypes, r->kv_cache_dtype, WORDS_MAX);
     }
-    if (dtypes.n * lines.n * layers.n < 2) /* one number is no map */
+    if (dtypes.n * lines.n * layers.n < 2) /* a single number needs no map */
         return 0;
     qsort(layers.text, (size_t)layers.n, sizeof(layers.text[0]), by_number);
     snprintf(f.name, sizeof(f.name), "heatmap_%.64s_%.20s_%.12s", row->input, row->phase, row->path);

@@ -6,21 +6,9 @@
  */
 #include <math.h>
 #include <string.h>
-#include "draw.h"
+#include "figures.h"
 
-#define MAX_FIGURES 12 /* shapes drawn; the largest sweeps first come from the order of the rows */
-
-static int64_t count_contexts(const struct kvg_picks *picks, int64_t begin, int64_t end)
-{
-    int64_t n = 0;
-    for (int64_t i = begin; i < end; i++) {
-        int64_t j = begin;
-        while (picks->picks[j].row->context != picks->picks[i].row->context)
-            j++;
-        n += j == i;
-    }
-    return n;
-}
+#define MAX_FIGURES 12 /* shapes drawn, in the order of their keys */
 
 /* ---------------------------------------------------------------- throughput */
 
@@ -30,20 +18,14 @@ static int key_of_throughput(const struct kvg_row *row, char *text, size_t size)
         row->time_median <= 0.0)
         return 0;
     /* shape | dtype, path | context | fastest first */
-    snprintf(
-        text, size,
-        "%.40s %d%.20s %.8s %06lld %06lld %06lld %06lld %08lld %.8s %.8s %04lld %.8g %lld %06lld|%d%.16s "
-        "%.12s|%012lld|%020.12f",
-        kvg_on_device(row) ? row->device : "", kvg_rank_phase(row->phase), row->phase, row->cache_state,
-        (long long)row->batch, (long long)row->q_heads, (long long)row->kv_heads, (long long)row->head_dim,
-        (long long)row->block_size, row->layout, row->lengths,
-        (long long)(kvg_on_device(row) ? 0 : row->threads), row->soft_cap, (long long)row->window,
-        strcmp(row->phase, "append") == 0 ? (long long)row->q_len : 0LL, kvg_rank_dtype(row->kv_cache_dtype),
-        row->kv_cache_dtype, row->path, (long long)row->context, row->time_median);
+    char shape[KVG_SHAPE_MAX];
+    kvg_shape_key(row, shape, sizeof(shape));
+    snprintf(text, size, "%s|%d%.16s %.12s|%012lld|%020.12f", shape, kvg_rank_dtype(row->kv_cache_dtype),
+             row->kv_cache_dtype, row->path, (long long)row->context, row->time_median);
     return 1;
 }
 
-/* context, rate, rate at the third and first quartile of the time, all in 1e9/s */
+/* One point: context, rate, and the rates at the third and the first quartile of the time, in 1e9/s. */
 static void put_throughput(FILE *out, const struct kvg_row *row)
 {
     double amount =
@@ -54,7 +36,8 @@ static void put_throughput(FILE *out, const struct kvg_row *row)
             amount / slow / 1e9, amount / fast / 1e9);
 }
 
-/* Which rows a roof is taken from: gathering twice the bytes is faster for a device that a launch costs. */
+/* The rows that a roof is averaged over. The gather roofs of bf16 and FP8 differ on a device: bf16 has twice
+ * the bytes, so that the fixed cost of a launch matters less. */
 enum roof_of { OF_ALL, OF_BF16, OF_FP8 };
 
 static double mean_of(const struct kvg_picks *picks, int64_t begin, int64_t end, int64_t context,
@@ -74,7 +57,7 @@ static double mean_of(const struct kvg_picks *picks, int64_t begin, int64_t end,
     return n ? sum / (double)n : NAN;
 }
 
-/* Roofs are measured next to each row and differ a little; one point a context. */
+/* The block of the roofs. They are measured next to each row and differ a little: one mean per context. */
 static void put_roofs(FILE *out, const struct kvg_picks *picks, int64_t begin, int64_t end)
 {
     static const struct {
@@ -101,32 +84,6 @@ static void put_roofs(FILE *out, const struct kvg_picks *picks, int64_t begin, i
     }
 }
 
-static void describe_place(const struct kvg_row *row, char *text, size_t size)
-{
-    if (kvg_on_device(row))
-        snprintf(text, size, "%.60s", row->device);
-    else
-        snprintf(text, size, "%lld thread%s", (long long)row->threads, row->threads == 1 ? "" : "s");
-}
-
-static void describe_shape(const struct kvg_row *row, char *text, size_t size)
-{
-    char place[80];
-    describe_place(row, place, sizeof(place));
-    snprintf(text, size, "batch %lld, %lld/%lld heads, head_dim %lld, pages of %lld %s, %s",
-             (long long)row->batch, (long long)row->q_heads, (long long)row->kv_heads,
-             (long long)row->head_dim, (long long)row->block_size, row->layout, place);
-    size_t used = strlen(text);
-    if (row->window > 0)
-        snprintf(text + used, size - used, ", window %lld", (long long)row->window);
-    used = strlen(text);
-    if (row->soft_cap > 0)
-        snprintf(text + used, size - used, ", soft cap %g", row->soft_cap);
-    used = strlen(text);
-    if (strcmp(row->lengths, "ragged") == 0)
-        snprintf(text + used, size - used, ", ragged lengths");
-}
-
 static int throughput_figure(struct plotter *p, const struct kvg_picks *picks, int64_t begin, int64_t end)
 {
     const struct kvg_row *row = picks->picks[begin].row;
@@ -146,7 +103,7 @@ static int throughput_figure(struct plotter *p, const struct kvg_picks *picks, i
         snprintf(f.name + strlen(f.name), sizeof(f.name) - strlen(f.name), "_cap");
     snprintf(f.title, sizeof(f.title), "Throughput against context: %.20s%s%s%s, %.8s cache", row->phase,
              append ? " of " : "", tokens, append ? " tokens" : "", row->cache_state);
-    describe_shape(row, f.detail, sizeof(f.detail));
+    kvg_shape_words(row, f.detail, sizeof(f.detail));
     snprintf(f.extra[0], sizeof(f.extra[0]), "%s",
              math    ? kvg_on_device(row) ? "matrix" : "flops"
              : hot   ? "hot"
@@ -172,7 +129,7 @@ static int throughput_figure(struct plotter *p, const struct kvg_picks *picks, i
     return figure_end(p, &f, "throughput.gp");
 }
 
-/* Every group with two contexts or more; where there is none, the largest group by itself. */
+/* Draws every group with at least two contexts; if there is none, the largest group. */
 static int draw_groups(struct plotter *p, const char *figure,
                        int (*key)(const struct kvg_row *row, char *text, size_t size),
                        int (*one)(struct plotter *p, const struct kvg_picks *picks, int64_t begin,
@@ -204,7 +161,7 @@ static int draw_groups(struct plotter *p, const char *figure,
     }
     char why[160];
     snprintf(why, sizeof(why),
-             "%lld more shape%s (a single context, or beyond the first %d); --filter chooses",
+             "%lld more shape%s with a single context, or beyond the first %d; --filter selects rows",
              (long long)left, left == 1 ? "" : "s", MAX_FIGURES);
     if (!failed && picks.count == 0)
         figure_left_out(p, figure, nothing);
@@ -271,13 +228,12 @@ static int footprint_figure(struct plotter *p, const struct kvg_picks *picks, in
 
 int draw_footprint(struct plotter *p)
 {
-    return draw_groups(p, "footprint", key_of_footprint, footprint_figure,
-                       "no row says what memory it takes");
+    return draw_groups(p, "footprint", key_of_footprint, footprint_figure, "no row has its memory");
 }
 
 /* ---------------------------------------------------------------- roofline */
 
-/* Between 1 and 1e24 a second: what a logarithmic axis can show. */
+/* 1 if a logarithmic axis can show the value: between 1 and 1e24 per second. */
 static int is_rate(double value)
 {
     return value >= 1.0 && value <= 1e24;
@@ -303,7 +259,7 @@ static int roofline_figure(struct plotter *p, const struct kvg_picks *picks, int
     double read = NAN, gather = NAN, flops = NAN, bf16 = NAN, fp8 = NAN;
     char place[80];
     int device = kvg_on_device(row);
-    describe_place(row, place, sizeof(place));
+    kvg_place_words(row, place, sizeof(place));
     snprintf(f.name, sizeof(f.name), "roofline_gpu");
     if (!device)
         snprintf(f.name, sizeof(f.name), "roofline_t%lld", (long long)row->threads);

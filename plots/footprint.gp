@@ -2,7 +2,7 @@
 #
 # footprint.gp: memory of one layer against context. Columns: context, MiB, bytes per token, tokens per GiB.
 high = 560; crowded = 7
-data = ARG1; picture = ARG2; form = ARG3 # load hides the arguments
+data = ARG1; picture = ARG2; form = ARG3 # load replaces the arguments
 dir = ""; do for [k = 1:strlen(ARG0)] { if (ARG0[k:k] eq "/") { dir = ARG0[1:k] } }
 load dir."common.gp"
 load dir."context_axis.gp"
@@ -12,7 +12,6 @@ colour(s) = has(s, "auto") ? black : has(s, "fnuz") ? purple : has(s, "e4m3") ? 
 dash(s) = has(s, "e5m2") ? 2 : 1
 shape(s) = has(s, "auto") ? 5 : has(s, "fnuz") ? 13 : has(s, "e4m3") ? 7 : 8
 size(s) = has(s, "e5m2") ? 1.7 : 0.9
-name(s) = s eq "auto" ? "auto (bf16)" : s
 
 set multiplot title ARG4."\n".ARG5 noenhanced
 set tmargin at screen 0.86; set bmargin at screen 0.22
@@ -43,5 +42,5 @@ plot for [i = 1:n] data index i - 1 using 1:3 with linespoints lc rgb colour(wor
          dt dash(word(ARG6, i)) pt shape(word(ARG6, i)) ps size(word(ARG6, i)) notitle
 load dir."legend.gp"
 plot for [i = 1:n] NaN with linespoints lc rgb colour(word(ARG6, i)) lw 1.8 dt dash(word(ARG6, i)) \
-         pt shape(word(ARG6, i)) ps size(word(ARG6, i)) title name(word(ARG6, i))
+         pt shape(word(ARG6, i)) ps size(word(ARG6, i)) title dtype_name(word(ARG6, i))
 unset multiplot

@@ -1,24 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# gain.gp: gain of the output on the reference against context, a panel an input (ARG7), a line an accumulator (ARG6).
+# gain.gp: gain (factor between output and reference) against context. One panel per input (ARG7), one line per
+# accumulator (ARG6).
 # Columns: context, gain. Blocks: panel by panel, line by line.
 panels = words(ARG7); n = words(ARG6)
 across = panels > 1 ? 2 : 1; down = (panels + across - 1) / across
-columns = 3 # of the legend
+columns = 2 # columns of the legend
 wide = across == 1 ? 760 : 1000
 high = 110 + 300 * down + 19 * ceil(n / (1.0 * columns)); crowded = across > 1 ? 7 : 11
-data = ARG1; picture = ARG2; form = ARG3 # load hides the arguments
+data = ARG1; picture = ARG2; form = ARG3 # load replaces the arguments
 dir = ""; do for [k = 1:strlen(ARG0)] { if (ARG0[k:k] eq "/") { dir = ARG0[1:k] } }
 load dir."common.gp"
 load dir."context_axis.gp"
 
-# A colour an interval between flushes, as in error.gp.
+# One colour per interval between flushes, as in error.gp.
 colour(s) = has(s, "two_level:64") ? orange : has(s, "two_level:16") ? purple : has(s, "two_level:") ? sky \
           : has(s, "two_level") ? blue : has(s, "hopper") ? vermillion : green
 shape(s) = has(s, "two_level:64") ? 11 : has(s, "two_level:16") ? 13 : has(s, "two_level:") ? 3 : has(s, "two_level") ? 9 \
          : has(s, "hopper") ? 7 : 5
 name(s) = s eq "fp32" ? "fp32 (the kernel that ran)" : s eq "hopper" ? "hopper: one chain" \
-        : s eq "hopper_two_level" ? "hopper_two_level: flushed every tile" : s." tiles"
+        : s eq "hopper_two_level" ? "hopper_two_level: flushed every tile" \
+        : s[1:strstrt(s, ":") - 1].": flushed every ".s[strstrt(s, ":") + 1:]." tiles"
 
 foot = (18 + 19.0 * ceil(1.0 * n / columns)) / high
 bottom = foot + 52.0 / high; top_edge = 1 - 62.0 / high

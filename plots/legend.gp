@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# legend.gp: the last plot of a multiplot: nothing but the key, over the whole width at the foot of the page.
-# `foot`: height of the strip (a share of the page); `columns`: names side by side.
+# legend.gp: settings for the last plot of a multiplot, which is only the key, at the foot of the picture over its
+# whole width. `foot` is the height of the key as a share of the picture; `columns` is the number of names side by
+# side.
 foot = exists("foot") ? foot : 0.10
 columns = exists("columns") ? columns : 4
 set lmargin at screen 0.02; set rmargin at screen 0.98; set bmargin at screen 0.005; set tmargin at screen foot

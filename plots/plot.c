@@ -1,20 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * plot.c: the driver: which figures, where their files go, and gnuplot as a child process.
- *
- * gnuplot gets an argument vector, never a shell line, so that no name can be taken for a command. It writes
- * to a temporary name; only a picture that was finished gets its own.
+ * plot.c: which figures there are, and the folder that they go to.
  */
-#include <ctype.h>
-#include <errno.h>
-#include <fcntl.h>
+#include "plot.h"
+
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-#include "draw.h"
+#include "results/disk.h"
+#include "figures.h"
 
 static const struct {
     const char *name;
@@ -32,181 +25,28 @@ int kvg_plot_is_figure(const char *name)
     return 0;
 }
 
-/* ---------------------------------------------------------------- gnuplot */
-
-/* Runs gnuplot; what it says on stderr goes into `said`. Returns its exit status, -1 when it could not be
- * started (errno), -2 when a signal ended it. */
-static int run_gnuplot(char *const arguments[], char *said, size_t size)
-{
-    int pipe_ends[2], status = 0;
-    said[0] = '\0';
-    if (pipe2(pipe_ends, O_CLOEXEC))
-        return -1;
-    pid_t pid = fork();
-    if (pid < 0) {
-        close(pipe_ends[0]);
-        close(pipe_ends[1]);
-        return -1;
-    }
-    if (pid == 0) {
-        int null = open("/dev/null", O_RDWR);
-        if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(null, STDOUT_FILENO) < 0 ||
-            dup2(pipe_ends[1], STDERR_FILENO) < 0)
-            _exit(126);
-        execvp(arguments[0], arguments);
-        _exit(errno == ENOENT ? 127 : 126);
-    }
-    close(pipe_ends[1]);
-    size_t used = 0;
-    char chunk[256];
-    for (ssize_t n; (n = read(pipe_ends[0], chunk, sizeof(chunk))) != 0;) {
-        if (n < 0 && errno != EINTR)
-            break;
-        size_t fits = n > 0 ? (size_t)n : 0;
-        fits = fits < size - 1 - used ? fits : size - 1 - used;
-        memcpy(said + used, chunk, fits);
-        used += fits;
-        said[used] = '\0';
-    }
-    close(pipe_ends[0]);
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        continue;
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 127) {
-        errno = ENOENT;
-        return -1;
-    }
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -2;
-}
-
-static int gnuplot_failed(struct plotter *p, const char *script, int status, const char *said)
-{
-    if (status == -1 && errno == ENOENT)
-        return kvg_fail(
-            p->error, KVG_EXIT_TROUBLE,
-            "gnuplot is not in the PATH: apt-get install gnuplot-nox; the tables it would draw are in %s",
-            p->options->out_dir);
-    if (status == -1)
-        return kvg_fail(p->error, KVG_EXIT_TROUBLE, "gnuplot cannot be started: %s", strerror(errno));
-    return kvg_fail(p->error, KVG_EXIT_TROUBLE, "gnuplot failed on %s (%s %d): %.400s", script,
-                    status == -2 ? "signal, status" : "exit status", status, said);
-}
-
-static int draw(struct plotter *p, struct figure *f, const char *script, const char *format)
-{
-    char script_path[PATH_MAX], data[PATH_MAX], temporary[PATH_MAX + 16], output[PATH_MAX], said[512];
-    snprintf(script_path, sizeof(script_path), "%s/%s", p->options->script_dir, script);
-    snprintf(data, sizeof(data), "%s/%s.tsv", p->options->out_dir, f->name);
-    snprintf(output, sizeof(output), "%s/%s.%s", p->options->out_dir, f->name, format);
-    snprintf(temporary, sizeof(temporary), "%s.%ld.tmp", output, (long)getpid());
-    char name[] = "gnuplot", defaults[] = "-d", call[] = "-c", form[8];
-    snprintf(form, sizeof(form), "%s", format);
-    char *arguments[] = {name,     defaults,  call,      script_path, data,        temporary,   form,
-                         f->title, f->detail, f->series, f->extra[0], f->extra[1], f->extra[2], NULL};
-    int status = run_gnuplot(arguments, said, sizeof(said));
-    struct stat info;
-    if (status == 0 && (stat(temporary, &info) || info.st_size == 0)) {
-        unlink(temporary);
-        return kvg_fail(p->error, KVG_EXIT_TROUBLE, "gnuplot wrote nothing to %s; is the disk full? %.300s",
-                        output, said);
-    }
-    if (status != 0) {
-        int why = errno;
-        unlink(temporary);
-        errno = why;
-        return gnuplot_failed(p, script, status, said);
-    }
-    if (rename(temporary, output)) {
-        unlink(temporary);
-        return kvg_fail(p->error, KVG_EXIT_TROUBLE, "%s: %s", output, strerror(errno));
-    }
-    if (p->options->report)
-        fprintf(p->options->report, "  %s\n", output);
-    return 0;
-}
-
-/* ---------------------------------------------------------------- figures */
-
-int figure_begin(struct plotter *p, struct figure *f)
-{
-    char path[PATH_MAX];
-    for (char *c = f->name; *c; c++)
-        if (!isalnum((unsigned char)*c) && !strchr("._-", *c))
-            *c = '-';
-    snprintf(path, sizeof(path), "%s/%s.tsv", p->options->out_dir, f->name);
-    f->data = fopen(path, "we");
-    if (!f->data)
-        return kvg_fail(p->error, KVG_EXIT_TROUBLE, "%s: cannot create: %s", path, strerror(errno));
-    return 0;
-}
-
-int figure_end(struct plotter *p, struct figure *f, const char *script)
-{
-    int failed = ferror(f->data);
-    failed |= fclose(f->data);
-    f->data = NULL;
-    if (failed)
-        return kvg_fail(p->error, KVG_EXIT_TROUBLE, "%s/%s.tsv: cannot write: %s", p->options->out_dir,
-                        f->name, strerror(errno ? errno : EIO));
-    p->figures++;
-    if ((p->options->svg && draw(p, f, script, "svg")) || (p->options->png && draw(p, f, script, "png")))
-        return -1;
-    return 0;
-}
-
-void figure_add_word(char *list, size_t size, const char *word)
-{
-    size_t used = strlen(list), start = used + (used > 0);
-    if (start + strlen(word) + 1 > size)
-        return;
-    if (used)
-        list[used] = ' ';
-    strcpy(list + start, word);
-    for (char *c = list + start; *c; c++)
-        if (isspace((unsigned char)*c) || *c == '"' ||
-            *c == '%') /* gnuplot takes a tic's name for a format */
-            *c = '_';
-}
-
-void figure_left_out(struct plotter *p, const char *figure, const char *why)
-{
-    if (p->options->report)
-        fprintf(p->options->report, "  left out: %s: %s\n", figure, why);
-}
-
-static int make_folders(const char *path, struct kvg_error *error)
-{
-    char part[PATH_MAX];
-    if (snprintf(part, sizeof(part), "%s", path) >= (int)sizeof(part) - 300)
-        return kvg_fail(error, KVG_EXIT_TROUBLE, "%.200s...: name too long", path);
-    for (char *c = part + 1;; c++) {
-        if (*c != '/' && *c != '\0')
-            continue;
-        char saved = *c;
-        *c = '\0';
-        if (mkdir(part, 0777) && errno != EEXIST)
-            return kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot create the folder: %s", part,
-                            strerror(errno));
-        *c = saved;
-        if (!saved)
-            break;
-    }
-    struct stat info;
-    if (stat(path, &info) || !S_ISDIR(info.st_mode))
-        return kvg_fail(error, KVG_EXIT_TROUBLE, "%s: is not a folder", path);
-    return 0;
-}
-
 int kvg_plot_all(const struct kvg_results *results, const struct kvg_plot_options *options,
                  struct kvg_error *error)
 {
-    struct plotter p = {results, options, error, 0};
-    if (!*options->out_dir || make_folders(options->out_dir, error))
-        return *options->out_dir ? -1 : kvg_fail(error, KVG_EXIT_USAGE, "the folder for plots has no name");
+    enum { NAME_ROOM = 300 }; /* bytes left in a path for the name of a figure */
+    struct plotter p = {.results = results,
+                        .script_dir = options->script_dir,
+                        .out_dir = options->out_dir,
+                        .svg = options->svg,
+                        .png = options->png,
+                        .report = options->report,
+                        .error = error};
+    if (!*p.out_dir)
+        return kvg_fail(error, KVG_EXIT_USAGE, "the name of the folder for plots is empty");
+    if (strlen(p.out_dir) >= PATH_MAX - NAME_ROOM)
+        return kvg_fail(error, KVG_EXIT_TROUBLE, "%.200s...: name too long", p.out_dir);
+    if (kvg_make_folders(p.out_dir, error))
+        return -1;
     for (size_t i = 0; i < N_FIGURES; i++)
         if ((!options->only || strcmp(options->only, figures[i].name) == 0) && figures[i].draw(&p))
             return -1;
     if (p.figures == 0)
-        return kvg_fail(error, KVG_EXIT_TROUBLE, "nothing to draw: no row has what the %s needs",
-                        options->only ? options->only : "plots");
+        return kvg_fail(error, KVG_EXIT_TROUBLE, "nothing to draw: no row has the values that %s needs",
+                        options->only ? options->only : "any figure");
     return 0;
 }

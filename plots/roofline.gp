@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# roofline.gp: flops per second against arithmetic intensity. ARG7, ARG8: read and gather roof, GB/s (gather 0: not
-# measured); ARG9: arithmetic roof, GFLOP/s, or the FP8 and the bf16 matrix roof of a GPU. Columns: flops per byte,
-# GFLOP/s, context.
+# roofline.gp: flops per second against arithmetic intensity. ARG7 and ARG8 are the read and the gather roof in GB/s
+# (gather 0: not measured). ARG9 is the arithmetic roof in GFLOP/s, or the FP8 and the bf16 matrix roof of a GPU.
+# Columns: flops per byte, GFLOP/s, context.
 high = 600
-data = ARG1; picture = ARG2; form = ARG3 # load hides the arguments
+data = ARG1; picture = ARG2; form = ARG3 # load replaces the arguments
 dir = ""; do for [k = 1:strlen(ARG0)] { if (ARG0[k:k] eq "/") { dir = ARG0[1:k] } }
 load dir."common.gp"
 
@@ -15,7 +15,7 @@ filled(s) = !has(s, "/fp8") || has(s, "/fp8_") && s[strlen(s) - 3:] ne "/fp8"
 shape(s) = has(s, "decode/") ? (filled(s) ? 7 : 6) : has(s, "append/") ? (filled(s) ? 9 : 8) \
          : has(s, "store/") ? (filled(s) ? 13 : 12) : (filled(s) ? 5 : 4)
 
-# A GPU is told in TFLOP/s.
+# The unit for a GPU is TFLOP/s.
 unit = peak >= 1e5 ? 1000.0 : 1.0; unit_name = unit > 1 ? "TFLOP/s" : "GFLOP/s"
 peak = peak / unit; second = second / unit
 slope = read / unit; gather_slope = gather / unit
@@ -42,7 +42,7 @@ set xlabel "arithmetic intensity: flops per byte of K and V"
 set label 1 unit_name at screen 16.0 / wide, graph 0.5 center rotate
 least(a, b) = a < b ? a : b
 rest(s) = s[strstrt(s, "/") + 1:]
-name(s) = s[1:strstrt(s, "/") - 1].", ".rest(s)[1:strstrt(rest(s), "/") - 1].", path ".rest(rest(s))
+name(s) = s[1:strstrt(s, "/") - 1].", ".dtype_name(rest(s)[1:strstrt(rest(s), "/") - 1]).", path ".rest(rest(s))
 plot least(slope * x, peak) with lines lc rgb grey lw 2 notitle, \
      (second > 0 && slope * x > second ? second : NaN) with lines lc rgb grey lw 2 dt 3 notitle, \
      (gather > 0 ? least(gather_slope * x, peak) : NaN) with lines lc rgb grey lw 2 dt 4 notitle, \

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# throughput.gp: rate against context with the interquartile range, and the measured roofs. ARG7: cold, hot, store,
-# flops or matrix (flops of a GPU). Columns: context, rate, slow quartile, fast quartile (1e9/s). The last block holds
-# the roofs, mean over the lines: context, read, gather of bf16, gather of FP8, cache, arithmetic, copy (1e9/s).
-data = ARG1; picture = ARG2; form = ARG3 # load hides the arguments
+# throughput.gp: rate against context with the interquartile range, and the measured roofs. ARG7 is cold, hot, store,
+# flops, or matrix (flops of a GPU). Columns: context, rate, slow quartile, fast quartile (1e9/s). The last block holds
+# the roofs, as means over the lines: context, read, gather of bf16, gather of FP8, cache, arithmetic, copy (1e9/s).
+data = ARG1; picture = ARG2; form = ARG3 # load replaces the arguments
 dir = ""; do for [k = 1:strlen(ARG0)] { if (ARG0[k:k] eq "/") { dir = ARG0[1:k] } }
 load dir."common.gp"
 load dir."context_axis.gp"
@@ -13,10 +13,10 @@ colour(s) = has(s, "auto") ? black : has(s, "fnuz") ? purple : has(s, "e4m3") ? 
 dash(s) = has(s, "/fp8") ? 2 : 1
 shape(s) = has(s, "auto") ? 5 : has(s, "fnuz") ? (has(s, "/fp8") ? 12 : 13) \
          : has(s, "e4m3") ? (has(s, "/fp8") ? 6 : 7) : (has(s, "/fp8") ? 8 : 9)
-name(s) = (has(s, "auto") ? "auto (bf16)" : s[1:strstrt(s, "/") - 1]).(has(s, "/none") ? "" : ", path ".s[strstrt(s, "/") + 1:])
+name(s) = dtype_name(s[1:strstrt(s, "/") - 1]).(has(s, "/none") ? "" : ", path ".s[strstrt(s, "/") + 1:])
 
-# Roofs that were measured, up to three; one that was not would leave a name in the key. Gathering bf16 and gathering
-# FP8 are one line where they lie within 3 % of each other.
+# The measured roofs, at most three; a roof that was not measured must not have a name in the key. The gather roofs of
+# bf16 and FP8 are one line where they differ by less than 3 %.
 math = ARG7 eq "flops" || ARG7 eq "matrix"
 wanted = math ? "6" : ARG7 eq "hot" ? "5" : ARG7 eq "store" ? "7" : "2 3 4"
 roof_name(c) = c == 2 ? "read roof" : c == 3 ? (alike ? "gather roof" : "gather roof, bf16") \
@@ -35,7 +35,7 @@ do for [k = 1:words(wanted)] {
     if (records(0) > 0 && !(c == 4 && alike)) { roofs = roofs.(strlen(roofs) ? " " : "").sprintf("%d", c) }
 }
 m = words(roofs)
-# One gather roof alone needs no dtype in its name.
+# A single gather roof needs no dtype in its name.
 if (!has(roofs, "3") || !has(roofs, "4")) { alike = 1 }
 roof(k) = int(word(roofs, k))
 
@@ -46,34 +46,34 @@ set rmargin at screen 1 - 16.0 / wide
 set bmargin at screen foot + 52.0 / high; set tmargin at screen 1 - 58.0 / high
 unset key
 set xlabel "context, keys per sequence"
-# at a fixed place, whatever the tics' width
+# at a fixed place, independent of the width of the tics
 set label 1 math ? "GFLOP/s" : ARG7 eq "store" ? "read and written, GB/s" : "K and V payload, GB/s" \
     at screen 16.0 / wide, graph 0.5 center rotate
 
-# Everything that is drawn lies within: rates to the ends of their bars, and roofs at their highest. A roof 10 times above
-# would press the rates onto the axis: it is not drawn, and its name gives its value.
+# The axis reaches to the ends of the bars and to the highest roof that is drawn. A roof of 10 times the highest rate or
+# more would press the rates onto the axis: it is not drawn, and the key gives its value.
 set yrange [*:*]
 top_rate = 0
 do for [c in "2 4"] { undefine STATS_*
     stats data index 0:n - 1 using int(c) nooutput
     if (records(0) > 0 && STATS_max > top_rate) { top_rate = STATS_max } }
 highest = top_rate
-drawn = ""; beside = "" # roofs; what stands behind the name of each
+drawn = ""; beside = "" # roofs that are drawn; value after the name of each roof, - for none
 do for [k = 1:m] { undefine STATS_*
     stats data index n using roof(k) nooutput
     if (STATS_max < 10 * top_rate) {
         drawn = drawn." ".word(roofs, k); beside = beside." -"
         if (STATS_max > highest) { highest = STATS_max }
     } else { beside = beside.sprintf(STATS_mean < 1000 ? " %.3g" : " %.0f", STATS_mean) } }
-key_name(k) = roof_name(roof(k)).(word(beside, k) eq "-" ? "" : " (".word(beside, k).", above the picture)")
+key_name(k) = roof_name(roof(k)).(word(beside, k) eq "-" ? "" : " (".word(beside, k).", off the scale)")
 set yrange [0 : 1.08 * highest]
-set lmargin at screen (highest < 1000 ? 76.0 : 92.0) / wide # room for the tics' names
-if (octaves < 0.5) { # one context: its roofs run across the page
+set lmargin at screen (highest < 1000 ? 76.0 : 92.0) / wide # room for the labels of the tics
+if (octaves < 0.5) { # a single context: its roofs are drawn over the whole width
     do for [k = 1:words(drawn)] { c = int(word(drawn, k))
         stats data index n using c nooutput
         set arrow from graph 0, first STATS_mean to graph 1, first STATS_mean nohead lc rgb grey lw 2 dt roof_dash(c) }
 }
-# gnuplot looks at the first turn of a loop even where the loop has none.
+# gnuplot evaluates the first turn of a loop even if the loop has no turns.
 roof_drawn(k) = k > words(drawn) ? 2 : int(word(drawn, k))
 plot for [k = 1:words(drawn)] data index n using 1:(column(roof_drawn(k))) with lines lc rgb grey lw 2 dt roof_dash(roof_drawn(k)) notitle, \
      for [i = 1:n] data index i - 1 using 1:2:3:4 with yerrorbars lc rgb colour(word(ARG6, i)) lw 1 pt 0 notitle, \

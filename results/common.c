@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * common.c: every axis gives one condition that all failed rows share (a value, or "above 0" where they
- * differ); the first condition, else the first pair, that no passed row meets is the answer.
+ * common.c: for every axis, find the condition that all failed rows meet: one value, or "above 0" where the
+ * values differ. The answer is the first condition that no passed row meets, or else the first pair of
+ * conditions that no passed row meets together.
  */
 #include "common.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Axes, the telling ones first. */
+/* Axes, the most informative ones first. */
 static const char *const axes[] = {"phase",       "path",   "kv_cache_dtype", "layout",   "scheme",
                                    "calibration", "window", "soft_cap",       "head_dim", "block_size",
                                    "lengths",     "input",  "q_heads",        "kv_heads", "batch",
                                    "context",     "q_len",  "cache_state"};
 enum { AXES = sizeof axes / sizeof axes[0] };
 
-/* A row meets it when its value is this text, or, with above_0, a number above 0. */
+/* A row meets it if its value is this text, or, with above_0, a number above 0. */
 struct condition {
-    const struct kvg_column *column; /* NULL: the failed rows have nothing in common here */
+    const struct kvg_column *column; /* NULL: no condition on this axis */
     int above_0;
     char value[96];
 };
@@ -50,7 +51,7 @@ static int is_of(const struct kvg_row *row, const char *kernel, enum kvg_status 
     return row->status == (int64_t)status && strcmp(row->kernel, kernel) == 0;
 }
 
-/* What all failed rows share on an axis. */
+/* The condition that all failed rows meet on an axis. */
 static void find_condition(const struct kvg_results *results, const char *kernel, const char *axis,
                            struct condition *c)
 {
@@ -72,9 +73,9 @@ static void find_condition(const struct kvg_results *results, const char *kernel
         c->column = NULL;
 }
 
-/* together[a] bit b: some passed row meets both a and b. The number of passed rows. */
-static int64_t look_at_passed(const struct kvg_results *results, const char *kernel,
-                              const struct condition *c, uint32_t together[AXES])
+/* Sets bit b of together[a] if some passed row meets both a and b. Returns the number of passed rows. */
+static int64_t check_passed(const struct kvg_results *results, const char *kernel, const struct condition *c,
+                            uint32_t together[AXES])
 {
     int64_t passed = 0;
     memset(together, 0, AXES * sizeof *together);
@@ -104,7 +105,7 @@ int kvg_common_of_failures(const struct kvg_results *results, const char *kernel
     text[0] = '\0';
     for (int a = 0; a < AXES; a++)
         find_condition(results, kernel, axes[a], &c[a]);
-    if (look_at_passed(results, kernel, c, together) == 0)
+    if (check_passed(results, kernel, c, together) == 0)
         return 0;
     for (int a = 0; a < AXES; a++)
         if (c[a].column && !(together[a] >> a & 1u)) {

@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +17,7 @@ enum { MAX_RANK = 4 };
 struct kvg_dump {
     hid_t file, text;
     char path[PATH_MAX], temporary[PATH_MAX];
-    char failed[256]; /* the first name that could not be written */
+    char failed[256]; /* first name that could not be written; "" for none */
 };
 
 static void note_failure(struct kvg_dump *d, const char *name)
@@ -42,7 +41,7 @@ struct kvg_dump *kvg_dump_create(const char *path, struct kvg_error *error)
         kvg_fail(error, KVG_EXIT_TROUBLE, "%.200s...: name too long", path);
         return NULL;
     }
-    /* HDF5 says little about why a file cannot be made; the system says more */
+    /* fopen gives the reason of a failure in errno; HDF5 does not. */
     FILE *probe = fopen(d->temporary, "we");
     if (!probe) {
         kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot create: %s", path, strerror(errno));
@@ -59,37 +58,22 @@ struct kvg_dump *kvg_dump_create(const char *path, struct kvg_error *error)
     return d;
 }
 
-static void put_attribute(struct kvg_dump *d, hid_t object, const char *name, hid_t type, const void *data)
+void kvg_dump_text(struct kvg_dump *d, const char *name, const char *text)
 {
     struct kvg_hdf5_quiet quiet;
     kvg_hdf5_quiet_begin(&quiet);
-    const hid_t space = H5Screate(H5S_SCALAR);
-    const hid_t attribute =
-        space < 0 ? space : H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
-    if (attribute < 0 || H5Awrite(attribute, type, data) < 0)
+    if (d->file >= 0 && kvg_hdf5_put_scalar(d->file, name, d->text, &text))
         note_failure(d, name);
-    if (attribute >= 0)
-        H5Aclose(attribute);
-    if (space >= 0)
-        H5Sclose(space);
     kvg_hdf5_quiet_end(&quiet);
-}
-
-void kvg_dump_text(struct kvg_dump *d, const char *name, const char *text)
-{
-    if (d->file >= 0)
-        put_attribute(d, d->file, name, d->text, &text);
 }
 
 void kvg_dump_number(struct kvg_dump *d, const char *name, double number)
 {
-    const int64_t whole = fabs(number) < 0x1p53 ? (int64_t)number : 0;
-    if (d->file < 0)
-        return;
-    if ((double)whole == number)
-        put_attribute(d, d->file, name, H5T_NATIVE_INT64, &whole);
-    else
-        put_attribute(d, d->file, name, H5T_NATIVE_DOUBLE, &number);
+    struct kvg_hdf5_quiet quiet;
+    kvg_hdf5_quiet_begin(&quiet);
+    if (d->file >= 0 && kvg_hdf5_put_number(d->file, name, number))
+        note_failure(d, name);
+    kvg_hdf5_quiet_end(&quiet);
 }
 
 void kvg_dump_array(struct kvg_dump *d, const char *name, const char *what, enum kvg_dump_type type, int rank,
@@ -114,11 +98,11 @@ void kvg_dump_array(struct kvg_dump *d, const char *name, const char *what, enum
         set = H5Dcreate2(d->file, name, types[type], space, links, H5P_DEFAULT, H5P_DEFAULT);
     if (set < 0 || (!empty && H5Dwrite(set, types[type], H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0))
         note_failure(d, name);
+    else if (kvg_hdf5_put_scalar(set, "long_name", d->text, &what))
+        note_failure(d, "long_name");
     kvg_hdf5_quiet_end(&quiet);
-    if (set >= 0) {
-        put_attribute(d, set, "long_name", d->text, &what);
+    if (set >= 0)
         H5Dclose(set);
-    }
     if (space >= 0)
         H5Sclose(space);
     if (links >= 0)
@@ -139,8 +123,8 @@ int kvg_dump_close(struct kvg_dump *d, struct kvg_error *error)
         failed =
             kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot write %s; is the disk full?", d->path, d->failed);
     else if (rename(d->temporary, d->path))
-        failed = kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot rename the finished file to it: %s", d->path,
-                          strerror(errno));
+        failed = kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot rename the finished file to this name: %s",
+                          d->path, strerror(errno));
     if (failed)
         unlink(d->temporary);
     free(d);

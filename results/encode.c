@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * encode.c: rows and facts to JSON and back, column by column from the table of columns.
+ * encode.c: rows and facts to JSON and back, with the columns of columns.def.
  *
- * A column that a line lacks stays missing (an older minor schema wrote it); a member that is no column of
- * ours is ignored (a newer minor schema wrote it); a member of the wrong type is an error.
+ * A column that a line lacks is missing in the row: an older minor schema wrote the line. A member that is no
+ * column is ignored: a newer minor schema wrote it. A member of the wrong type is an error.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ json_t *kvg_json_number(double value)
     return json_real(value);
 }
 
-static int number_from_json(const json_t *value, double *out)
+int kvg_json_to_number(const json_t *value, double *out)
 {
     const char *text = json_string_value(value);
     if (json_is_number(value))
@@ -35,7 +35,7 @@ static int number_from_json(const json_t *value, double *out)
     return 0;
 }
 
-/* A string of ours is UTF-8 already, unless somebody filled the field by hand. */
+/* kvg_row_set_string makes UTF-8. A field that was set in another way may need repair. */
 static json_t *text_to_json(const char *text)
 {
     json_t *value = json_string(text ? text : "");
@@ -105,7 +105,7 @@ static int column_from_json(const json_t *value, const struct kvg_column *column
         *(int64_t *)field = json_integer_value(value);
         return 0;
     case KVG_COLUMN_FLOAT:
-        if (number_from_json(value, field))
+        if (kvg_json_to_number(value, field))
             return kvg_fail(error, KVG_EXIT_USAGE,
                             "%s is neither a number nor \"NaN\", \"Infinity\" or \"-Infinity\"",
                             column->name);
@@ -122,7 +122,7 @@ static int samples_from_json(const json_t *array, struct kvg_row *row, struct kv
         return kvg_fail(error, KVG_EXIT_USAGE, "time_samples is not an array of at most %d numbers",
                         KVG_MAX_SAMPLES);
     for (size_t i = 0; i < n; i++)
-        if (number_from_json(json_array_get(array, i), &samples[i]))
+        if (kvg_json_to_number(json_array_get(array, i), &samples[i]))
             return kvg_fail(error, KVG_EXIT_USAGE, "time_samples[%zu] is not a number", i);
     if (kvg_row_set_samples(row, samples, (int64_t)n))
         return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory");
@@ -156,7 +156,7 @@ int kvg_row_from_json_bytes(const char *line, size_t length, struct kvg_row *row
     if (kvg_row_init(row))
         failed = kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory");
     if (!failed && !json_object_get(object, "case_id"))
-        failed = kvg_fail(error, KVG_EXIT_USAGE, "not a row: it has no case_id");
+        failed = kvg_fail(error, KVG_EXIT_USAGE, "not a row: case_id is missing");
     for (int64_t i = 0; !failed && i < kvg_columns_count; i++) {
         const json_t *value = json_object_get(object, kvg_columns[i].name);
         if (value)
@@ -184,7 +184,7 @@ json_t *kvg_json_facts(const struct kvg_facts *facts)
     for (int64_t i = 0; object && i < facts->count; i++) {
         const struct kvg_fact *fact = &facts->facts[i];
         json_t *value = fact->text ? text_to_json(fact->text) : NULL;
-        /* a number is an object of one member, for a text may read "NaN" as well */
+        /* NaN and infinities are objects of one member, because a text may be "NaN" as well. */
         if (!fact->text)
             value = isfinite(fact->number) ? json_real(fact->number)
                                            : json_pack("{s:o}", "number", kvg_json_number(fact->number));
@@ -209,7 +209,7 @@ static int facts_from_json(json_t *object, const char *which, struct kvg_facts *
                            struct kvg_error *error)
 {
     if (!json_is_object(object))
-        return kvg_fail(error, KVG_EXIT_USAGE, "it has no object \"%s\"", which);
+        return kvg_fail(error, KVG_EXIT_USAGE, "the object \"%s\" is missing", which);
     const char *name = NULL;
     json_t *value = NULL;
     json_object_foreach(object, name, value)
@@ -219,7 +219,7 @@ static int facts_from_json(json_t *object, const char *which, struct kvg_facts *
         int failed = 0;
         if (json_is_string(value))
             failed = kvg_facts_set_text(facts, name, json_string_value(value));
-        else if (number_from_json(wrapped ? wrapped : value, &number) == 0)
+        else if (kvg_json_to_number(wrapped ? wrapped : value, &number) == 0)
             failed = kvg_facts_set_number(facts, name, number);
         else
             return kvg_fail(error, KVG_EXIT_USAGE, "%s.%.80s is neither text nor a number", which, name);
@@ -238,9 +238,11 @@ int kvg_header_from_json(const char *line, size_t length, struct kvg_facts *run,
     const json_t *format = json_object_get(object, "kvgauge_journal");
     int failed = 0;
     if (!json_is_integer(format))
-        failed = kvg_fail(error, KVG_EXIT_USAGE, "it has no member \"kvgauge_journal\"");
+        failed =
+            kvg_fail(error, KVG_EXIT_USAGE, "the member \"kvgauge_journal\" is missing or is no integer");
     else if (json_integer_value(format) > KVG_JOURNAL_FORMAT)
-        failed = kvg_fail(error, KVG_EXIT_USAGE, "journal format %lld is newer than this kvgauge reads (%d)",
+        failed = kvg_fail(error, KVG_EXIT_USAGE,
+                          "journal format %lld; this kvgauge reads formats up to %d: use a newer kvgauge",
                           (long long)json_integer_value(format), KVG_JOURNAL_FORMAT);
     if (!failed)
         failed = facts_from_json(json_object_get(object, "run"), "run", run, error) ||

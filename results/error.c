@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * error.c: fill a kvg_error. Of an overlong text the middle goes: what is wrong stands at the beginning, what
- * would be right at the end.
+ * error.c: fill a kvg_error. A text that is too long loses its middle, because the beginning says what is
+ * wrong and the end says what would be right.
  */
 #include "error.h"
 

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * error.h: how a function outside the kernels says what went wrong.
+ * error.h: how a function outside the kernels reports an error.
  *
- * A fallible function returns 0 or a negative number and fills the caller's kvg_error with one sentence:
- * the file, the value, and what would be right. Only main prints it ("kvgauge: ...", on stderr) and turns
- * `exit_code` into the process's exit code.
+ * A function that can fail returns 0 or a negative number. On failure it fills the caller's kvg_error with
+ * one sentence that names the file, the wrong value and what would be right. Only main prints that sentence
+ * ("kvgauge: ...", on stderr) and turns `exit_code` into the exit code of the process.
  */
 #ifndef KVG_RESULTS_ERROR_H
 #define KVG_RESULTS_ERROR_H
 
-/* Exit codes of kvgauge. The highest of 4 > 3 > 2 > 1 wins; never a count. */
+/* Exit codes of kvgauge. Where several apply, the highest of 4 > 3 > 2 > 1 is used. */
 enum kvg_exit {
     KVG_EXIT_OK = 0,
     KVG_EXIT_REGRESSION = 1,
@@ -25,7 +25,8 @@ struct kvg_error {
     char text[768];
 };
 
-/* Fills *error (which may be NULL) and returns -1, so that a caller can `return kvg_fail(...)`. */
+/* Fills *error (NULL: nothing is filled) and returns -1, so that a caller can `return kvg_fail(...)`. A text
+ * that is too long for `error->text` loses its middle. */
 int kvg_fail(struct kvg_error *error, enum kvg_exit exit_code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * evidence.c: evidence to JSON and back. Unknown members are ignored, missing ones stay missing.
+ * evidence.c: evidence to JSON and back. Unknown members are ignored; missing members leave their fields
+ * empty.
  */
 #include "evidence.h"
 
@@ -77,7 +78,7 @@ char *kvg_evidence_to_text(const struct kvg_evidence *e)
 {
     json_t *root = json_pack("{s:s,s:s,s:o,s:o,s:o}", "run", e->run, "dump", e->dump, "checks",
                              checks_to_json(e), "worst", elements_to_json(e), "heat", heat_to_json(&e->heat));
-    /* six digits are plenty for a person */
+    /* evidence is only read by people: seven digits are enough */
     char *text = root ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(7)) : NULL;
     json_decref(root);
     return text;
@@ -87,13 +88,9 @@ char *kvg_evidence_to_text(const struct kvg_evidence *e)
 
 static double number_at(const json_t *array, size_t i)
 {
-    const json_t *value = json_array_get(array, i);
-    const char *text = json_string_value(value);
-    if (json_is_number(value))
-        return json_number_value(value);
-    return text && strcmp(text, "Infinity") == 0    ? INFINITY
-           : text && strcmp(text, "-Infinity") == 0 ? -INFINITY
-                                                    : NAN;
+    double number = NAN;
+    kvg_json_to_number(json_array_get(array, i), &number);
+    return number;
 }
 
 static int64_t index_at(const json_t *array, size_t i)

@@ -2,8 +2,8 @@
  *
  * export.c: rows as CSV (RFC 4180), JSON and Markdown.
  *
- * Floats are written with as few digits as bring back the same bits. `status` is the name of the verdict: an
- * export is read by people, spreadsheets and shell scripts.
+ * Floats are written with the fewest of 15 to 17 digits that give back the same bits. `status` is the name of
+ * the verdict, because people, spreadsheets and shell scripts read exports.
  */
 #include <errno.h>
 #include <math.h>
@@ -27,7 +27,7 @@ static void format_float(double value, char text[NUMBER_MAX])
     }
 }
 
-/* Text of one cell; numbers are written into `number`. A missing float is "". */
+/* Text of one cell. A number is written into `number`; a missing float is "". */
 static const char *cell(const struct kvg_row *row, const struct kvg_column *column, char number[NUMBER_MAX])
 {
     const void *field = (const char *)row + column->offset;
@@ -111,7 +111,7 @@ static void export_markdown(FILE *out, const struct kvg_results *results,
                 (const double *)(const void *)((const char *)&results->rows[r] + columns[c]->offset);
             fputs("| ", out);
             if (columns[c]->type == KVG_COLUMN_FLOAT && isfinite(*value))
-                fprintf(out, "%.5g", *value); /* for the eye; csv and json have every digit */
+                fprintf(out, "%.5g", *value); /* short, for reading; csv and json have every digit */
             else
                 put_markdown_cell(out, cell(&results->rows[r], columns[c], number));
             putc(' ', out);
@@ -147,7 +147,7 @@ static json_t *json_samples(const struct kvg_row *row)
     return array;
 }
 
-/* One row a line, so that a diff and a pager can cope; the whole is one JSON document. */
+/* One JSON document with one row per line, which suits diff and pagers. */
 static int export_json(FILE *out, const struct kvg_results *results, const struct kvg_column *const *columns,
                        int64_t n, int with_samples)
 {
@@ -179,7 +179,7 @@ static int export_json(FILE *out, const struct kvg_results *results, const struc
     return failed;
 }
 
-/* ---------------------------------------------------------------- all */
+/* ---------------------------------------------------------------- any format */
 
 int kvg_export(FILE *out, const struct kvg_results *results, enum kvg_export format,
                const struct kvg_column *const *columns, int64_t n_columns, struct kvg_error *error)

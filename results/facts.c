@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * facts.c: named strings and numbers, in the order they were set. A name set again keeps its place.
+ * facts.c: see facts.h.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "encode.h"
-#include "file.h"
+#include "facts.h"
+#include "row.h"
 
 static struct kvg_fact *find_or_add(struct kvg_facts *facts, const char *name)
 {
@@ -69,16 +69,6 @@ void kvg_facts_free(struct kvg_facts *facts)
     }
     free(facts->facts);
     memset(facts, 0, sizeof(*facts));
-}
-
-void kvg_results_free(struct kvg_results *results)
-{
-    for (int64_t i = 0; i < results->count; i++)
-        kvg_row_free(&results->rows[i]);
-    free(results->rows);
-    kvg_facts_free(&results->run);
-    kvg_facts_free(&results->machine);
-    memset(results, 0, sizeof(*results));
 }
 
 int kvg_schema_check(const char *path, const struct kvg_facts *run, struct kvg_error *error)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * failure.c: the block of a failed row, at most 100 columns wide.
+ * failure.c: the report on a failed row, at most 100 columns wide.
  */
 #include "failure.h"
 
@@ -9,6 +9,7 @@
 #include <string.h>
 #include <strings.h>
 #include "evidence.h"
+#include "table_text.h"
 
 enum { WIDTH = 100, INDENT = 14 };
 
@@ -33,20 +34,11 @@ static void label(FILE *out, const char *text)
     fprintf(out, "    %-10s", text);
 }
 
-/* Words behind a label, broken at the width. */
+/* Words after a label, broken at the width. */
 static void paragraph(FILE *out, const char *name, const char *text)
 {
-    int column = INDENT;
     label(out, name);
-    for (const char *at = text; *at;) {
-        const size_t length = strcspn(at, " ");
-        if (column > INDENT && column + 1 + (int)length > WIDTH) {
-            fprintf(out, "\n%*s", INDENT, "");
-            column = INDENT;
-        }
-        column += fprintf(out, "%s%.*s", column > INDENT ? " " : "", (int)length, at);
-        at += length + (at[length] == ' ');
-    }
+    kvg_text_wrap(out, text, INDENT, WIDTH);
     fputc('\n', out);
 }
 
@@ -62,29 +54,44 @@ static const char *place_number(int64_t x, char text[24])
     return x < 0 ? "-" : text;
 }
 
+/* A failed check of single elements, rows or groups: its worst error, and where that is. */
+static void print_worst_place(FILE *out, const struct kvg_evidence_check *c)
+{
+    char text[4][24];
+    fprintf(out, "%s", isnan(c->got) ? "NaN" : number(c->got, text[0]));
+    if (!isnan(c->reference))
+        fprintf(out, ", reference %s", number(c->reference, text[1]));
+    if (!isnan(c->allowed))
+        fprintf(out, " +- %s", number(c->allowed, text[2]));
+    fprintf(out, "\n%*s%-9s ", INDENT, "", "");
+    if (isfinite(c->ratio))
+        fprintf(out, "%s times the allowed error, ", number(c->ratio, text[3]));
+    fprintf(out, "at sequence %s query %s head %s dim %s\n", place_number(c->at.sequence, text[0]),
+            place_number(c->at.query, text[1]), place_number(c->at.head, text[2]),
+            place_number(c->at.dim, text[3]));
+}
+
+/* A failed check of the share that a class of keys has in the output. */
+static void print_worst_class(FILE *out, const struct kvg_evidence_check *c)
+{
+    char text[3][24];
+    fprintf(out, "keys of %s\n%*s%-9s off by %s of their share, allowed %s", c->where, INDENT, "", "",
+            number(c->got, text[0]), number(c->allowed, text[1]));
+    if (isfinite(c->ratio))
+        fprintf(out, " (%s times)", number(c->ratio, text[2]));
+    fputc('\n', out);
+}
+
 static void print_checks(FILE *out, const struct kvg_evidence *e)
 {
-    char text[8][24];
     for (int i = 0; i < e->n_checks; i++) {
         const struct kvg_evidence_check *c = &e->checks[i];
-        label(out, i == 0 ? "broke" : "");
-        fprintf(out, "%-9s %lld of %lld, worst ", c->name, (long long)c->failed, (long long)c->of);
-        if (isfinite(c->ratio))
-            fprintf(out, "%s times what is allowed: ", number(c->ratio, text[0]));
-        fprintf(out, "%s", number(c->got, text[1]));
-        if (isnan(c->got))
-            fprintf(out, " (NaN)");
-        if (!isnan(c->reference))
-            fprintf(out, " against %s", number(c->reference, text[2]));
-        if (!isnan(c->allowed))
-            fprintf(out, " +- %s", number(c->allowed, text[3]));
-        if (c->where[0]) {
-            fprintf(out, " of its share\n%*s%-9s at keys of %s\n", INDENT, "", "", c->where);
-            continue;
-        }
-        fprintf(out, "\n%*s%-9s at sequence %s query %s head %s dim %s\n", INDENT, "", "",
-                place_number(c->at.sequence, text[4]), place_number(c->at.query, text[5]),
-                place_number(c->at.head, text[6]), place_number(c->at.dim, text[7]));
+        label(out, i == 0 ? "failed" : "");
+        fprintf(out, "%-9s %lld of %lld, worst: ", c->name, (long long)c->failed, (long long)c->of);
+        if (c->where[0])
+            print_worst_class(out, c);
+        else
+            print_worst_place(out, c);
     }
 }
 
@@ -93,9 +100,9 @@ static void print_worst(FILE *out, const struct kvg_evidence *e, int codes)
     char text[8][24];
     if (e->n_worst == 0)
         return;
-    label(out, codes ? "among" : "worst");
+    label(out, codes ? "some" : "worst");
     fprintf(out, "%8s %6s %5s %5s %12s %12s %11s %9s\n", "sequence", codes ? "token" : "query", "head", "dim",
-            "got", "reference", "allowed", "times");
+            "output", "reference", "allowed", "times");
     for (int i = 0; i < e->n_worst; i++) {
         const struct kvg_evidence_element *w = &e->worst[i];
         label(out, "");
@@ -125,7 +132,7 @@ static void print_cell(FILE *out, char level, const struct kvg_failure_style *st
         fputs("\033[0m", out);
 }
 
-static int is_worth_a_map(const struct kvg_evidence_heat *heat)
+static int has_errors(const struct kvg_evidence_heat *heat)
 {
     for (int i = 0; i < heat->down; i++)
         if (strpbrk(heat->cell[i], "123456789N"))
@@ -138,16 +145,16 @@ static void print_heat(FILE *out, const struct kvg_evidence_heat *heat, int code
 {
     const char *fine = style->unicode ? "\u00b7" : ".", *low = style->unicode ? "\u2581" : "1",
                *high = style->unicode ? "\u2588" : "9";
-    if (!is_worth_a_map(heat))
+    if (!has_errors(heat))
         return;
     label(out, "where");
-    fprintf(out, "%lld heads down, %s across\n", (long long)heat->heads, heat->across_words);
+    fprintf(out, "map of %lld heads (down) and %s (across)\n", (long long)heat->heads, heat->across_words);
     label(out, "");
     if (codes)
-        fprintf(out, "%s right, %s to %s the share of wrong codes\n", fine, low, high);
+        fprintf(out, "%s right, %s to %s share of wrong codes, blank not checked\n", fine, low, high);
     else
         fprintf(out,
-                "%s within what is allowed, %s to %s beyond it by 1 to 256 times, N NaN, blank not checked\n",
+                "%s within its bound, %s to %s from 1 to 256 times its bound, N NaN, blank not checked\n",
                 fine, low, high);
     for (int i = 0; i < heat->down; i++) {
         const int64_t first = heat->heads * i / heat->down, last = heat->heads * (i + 1) / heat->down - 1;
@@ -196,9 +203,9 @@ void kvg_failure_print(FILE *out, const struct kvg_row *row, const struct kvg_fa
         char text[1200];
         snprintf(text, sizeof text, "%s%s%s: %s", style->colour ? "\033[1m" : "", row->suspected,
                  style->colour ? "\033[0m" : "", row->suspicion);
-        paragraph(out, "suspect", text);
+        paragraph(out, "suspected", text);
     } else if (row->suspicion[0]) {
-        paragraph(out, "suspect", row->suspicion);
+        paragraph(out, "suspected", row->suspicion);
     }
     free(e);
 }

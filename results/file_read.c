@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * file_read.c: a result file back into rows.
+ * file_read.c: read a result file.
  *
- * Trusts nothing: the file may be cut short, foreign, newer than this program or damaged. HDF5 1.10 itself
- * corrupts its memory on some damaged files, so the file is parsed in a child process that sends the rows
- * back as a journal; a child that dies means a damaged file. Columns that an older minor schema lacks stay
- * missing; columns a newer minor schema adds are ignored.
+ * The file may be cut short, foreign, damaged or newer than this program. HDF5 1.10 corrupts its own memory
+ * on some damaged files. So a child process reads the file and sends the rows back as a journal, and a child
+ * that dies means a damaged file. Columns that an older minor schema lacks are missing in the rows; columns
+ * that a newer minor schema adds are ignored.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -19,6 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "encode.h"
+#include "file.h"
 #include "layout.h"
 
 struct source {
@@ -40,14 +41,14 @@ static int no_memory(const struct source *s)
 
 /* ---------------------------------------------------------------- facts */
 
-/* One attribute; fixed-length text is read too (another writer may use it). */
+/* Reads one attribute. Fixed-length text is accepted too, because another writer may use it. */
 static int read_fact(const struct source *s, hid_t attribute, const char *name, struct kvg_facts *facts)
 {
     hid_t type = H5Aget_type(attribute), space = H5Aget_space(attribute);
     H5T_class_t class = H5Tget_class(type);
     int failed = 0;
     if (H5Sget_simple_extent_npoints(space) != 1) {
-        failed = 0; /* an array is not one of ours */
+        failed = 0; /* kvgauge writes no array attributes: ignored */
     } else if (class == H5T_STRING && H5Tis_variable_str(type) > 0) {
         char *text = NULL;
         failed = H5Aread(attribute, s->text, &text) < 0 || kvg_facts_set_text(facts, name, text ? text : "");
@@ -72,7 +73,7 @@ static int is_for_viewers(const char *name)
     return strcmp(name, "NX_class") == 0 || strcmp(name, "default") == 0;
 }
 
-/* All attributes of an object, in the order they were made. */
+/* Reads all attributes of an object, in the order in which they were created. */
 static int read_facts(const struct source *s, hid_t object, const char *where, struct kvg_facts *facts)
 {
     H5O_info_t info;
@@ -81,7 +82,7 @@ static int read_facts(const struct source *s, hid_t object, const char *where, s
     for (hsize_t i = 0; i < info.num_attrs; i++) {
         hid_t attribute =
             H5Aopen_by_idx(object, ".", H5_INDEX_CRT_ORDER, H5_ITER_INC, i, H5P_DEFAULT, H5P_DEFAULT);
-        if (attribute < 0) /* a file whose order was not kept */
+        if (attribute < 0) /* the file does not record the order of creation */
             attribute = H5Aopen_by_idx(object, ".", H5_INDEX_NAME, H5_ITER_INC, i, H5P_DEFAULT, H5P_DEFAULT);
         char name[256] = "";
         int failed = attribute < 0 || H5Aget_name(attribute, sizeof(name), name) < 0;
@@ -99,7 +100,8 @@ static int read_facts(const struct source *s, hid_t object, const char *where, s
 
 /* ---------------------------------------------------------------- columns */
 
-/* Opens a dataset and its space, and checks rank and extent: rows, and for rank 2 `width`. 0, or -1. */
+/* Opens a dataset whose extent must be the number of rows, and for rank 2 also `width`. Negative on
+ * failure. */
 static hid_t open_dataset(const struct source *s, const char *name, int rank, hsize_t width)
 {
     hid_t set = H5Dopen2(s->group, name, H5P_DEFAULT);
@@ -212,7 +214,7 @@ static int read_samples(const struct source *s)
 
 /* ---------------------------------------------------------------- rows */
 
-/* The number of rows is the extent of `row`; a damaged one must not make us allocate the moon. */
+/* The number of rows is the extent of `row`. The limit prevents a huge allocation if it is damaged. */
 static int make_rows(struct source *s)
 {
     hid_t set = H5Dopen2(s->group, "row", H5P_DEFAULT);
@@ -258,9 +260,10 @@ static int read_hdf5(struct source *s)
 {
     s->file = H5Fopen(s->path, H5F_ACC_RDONLY, H5P_DEFAULT);
     if (s->file < 0)
-        return kvg_fail(s->error, KVG_EXIT_USAGE,
-                        "%s: HDF5 cannot open it: cut short or damaged (its journal, if kept, has every row)",
-                        s->path);
+        return kvg_fail(
+            s->error, KVG_EXIT_USAGE,
+            "%s: HDF5 cannot open it: cut short or damaged; its journal, if it was kept, has every row",
+            s->path);
     s->text = kvg_hdf5_string_type();
     int failed = s->text < 0 ? no_memory(s) : read_open_file(s);
     if (s->group >= 0)
@@ -271,7 +274,7 @@ static int read_hdf5(struct source *s)
     return failed;
 }
 
-/* What the file is by its first bytes: 1 HDF5, 0 something else; -1 with the error when it cannot be read. */
+/* Looks at the first bytes: 1 for HDF5, 0 for anything else, -1 with the error if the file cannot be read. */
 static int is_hdf5(const char *path, struct kvg_error *error)
 {
     static const char signature[8] = {'\x89', 'H', 'D', 'F', '\r', '\n', '\x1a', '\n'};
@@ -295,7 +298,7 @@ static int is_hdf5(const char *path, struct kvg_error *error)
 
 /* ---------------------------------------------------------------- the child process */
 
-/* Sends 'R', the number of rows and a journal, or 'E', the exit code as a digit, and the message. */
+/* Sends 'R', the number of rows and a journal; or 'E', the exit code as a digit, and the message. */
 static int send_results(FILE *out, const char *path)
 {
     struct kvg_results results = {0};
@@ -315,7 +318,8 @@ static int send_results(FILE *out, const char *path)
     return failed || fflush(out) ? 1 : 0;
 }
 
-/* No core file, no word on the terminal when the C library notices the damage, no endless loop. */
+/* The limits prevent a core file and an endless loop. stderr goes to /dev/null, because the C library prints
+ * a message when it detects damaged memory. */
 static void child(int fd, const char *path)
 {
     const struct rlimit no_core = {0, 0}, one_minute = {60, 60};
@@ -341,14 +345,14 @@ static int receive_results(FILE *in, const char *path, struct kvg_results *resul
         if (results->count == count)
             return 0;
         kvg_results_free(results);
-        return kvg_fail(error, KVG_EXIT_USAGE, "%s: damaged: HDF5 fails on it", path);
+        return kvg_fail(error, KVG_EXIT_USAGE, "%s: damaged: HDF5 cannot read it", path);
     }
     char text[sizeof(error->text)] = "";
     int exit_code = kind == 'E' ? getc(in) - '0' : KVG_EXIT_USAGE;
     text[fread(text, 1, sizeof(text) - 1, in)] = '\0';
     if (kind == 'E')
         return kvg_fail(error, (enum kvg_exit)exit_code, "%s", text);
-    return kvg_fail(error, KVG_EXIT_USAGE, "%s: damaged: HDF5 fails on it", path);
+    return kvg_fail(error, KVG_EXIT_USAGE, "%s: damaged: HDF5 cannot read it", path);
 }
 
 int kvg_file_read(const char *path, struct kvg_results *results, struct kvg_error *error)
@@ -382,7 +386,7 @@ int kvg_file_read(const char *path, struct kvg_results *results, struct kvg_erro
     if (pid > 0 && (!WIFEXITED(status) || WEXITSTATUS(status) != 0)) {
         if (!failed)
             kvg_results_free(results);
-        failed = kvg_fail(error, KVG_EXIT_USAGE, "%s: damaged: HDF5 fails on it", path);
+        failed = kvg_fail(error, KVG_EXIT_USAGE, "%s: damaged: HDF5 cannot read it", path);
     }
     return failed;
 }

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * file_write.c: a result file is built in memory and put in place in one step.
+ * file_write.c: build a result file in memory and put it in place in one step.
  *
- * HDF5's core driver builds the whole image in memory, so the library never sees a full disk or a read-only
- * folder (it copes badly: open files that cannot be closed, error stacks at exit). The bytes then go to a
- * temporary name beside the target, are fsynced and renamed over it.
+ * HDF5's core driver builds the whole file in memory, so that HDF5 never meets a full disk or a read-only
+ * folder: then it has open files that it cannot close, and prints error stacks at exit. The bytes are written
+ * to a temporary name in the same folder, flushed to disk (fsync) and renamed to the target.
  *
- * What keeps the file open to everyone (SCHEMA.md): no fixed-length strings (netCDF-C crashes on them), no
- * enums, no compound in /results (invisible or refused), every dataset on dimension scales, units that xarray
- * does not decode to time differences, and the default file format.
+ * The following keeps the file readable for other tools (SCHEMA.md):
+ *   no fixed-length strings: netCDF-C crashes on them
+ *   no enums and no compounds in /results: other tools do not show them or refuse them
+ *   dimension scales on every dataset
+ *   units that xarray does not decode to time differences
+ *   the default file format of HDF5
  */
 #include <assert.h>
 #include <errno.h>
@@ -21,11 +24,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "disk.h"
+#include "file.h"
 #include "layout.h"
 
 #define CORE_INCREMENT ((size_t)1 << 20)
 
-/* Handles the pieces below need; closed together. */
+/* Handles that are used throughout; closed together. */
 struct writer {
     hid_t file, group, text;       /* text: variable-length UTF-8 */
     hid_t row_scale, sample_scale; /* dimension scales */
@@ -34,44 +38,17 @@ struct writer {
 
 /* ---------------------------------------------------------------- attributes */
 
-static int put_attribute(hid_t object, const char *name, hid_t type, hid_t space, const void *data)
-{
-    hid_t attribute = H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
-    int failed = attribute < 0 || H5Awrite(attribute, type, data) < 0;
-    if (attribute >= 0)
-        H5Aclose(attribute);
-    return failed ? -1 : 0;
-}
-
-static int put_scalar(hid_t object, const char *name, hid_t type, const void *data)
-{
-    hid_t space = H5Screate(H5S_SCALAR);
-    int failed = space < 0 || put_attribute(object, name, type, space, data);
-    if (space >= 0)
-        H5Sclose(space);
-    return failed ? -1 : 0;
-}
-
 static int put_text(const struct writer *w, hid_t object, const char *name, const char *text)
 {
-    return put_scalar(object, name, w->text, &text);
+    return kvg_hdf5_put_scalar(object, name, w->text, &text);
 }
 
-/* Whole numbers are stored as integers, so that `seed` reads as 1 and not as 1.0. */
 static int put_facts(const struct writer *w, hid_t object, const struct kvg_facts *facts)
 {
     for (int64_t i = 0; i < facts->count; i++) {
         const struct kvg_fact *fact = &facts->facts[i];
-        int64_t whole = fabs(fact->number) < 0x1p53 ? (int64_t)fact->number : 0;
-        int is_whole = (double)whole == fact->number && !(whole == 0 && signbit(fact->number));
-        int failed = 0;
-        if (fact->text)
-            failed = put_text(w, object, fact->name, fact->text);
-        else if (is_whole)
-            failed = put_scalar(object, fact->name, H5T_NATIVE_INT64, &whole);
-        else
-            failed = put_scalar(object, fact->name, H5T_NATIVE_DOUBLE, &fact->number);
-        if (failed)
+        if (fact->text ? put_text(w, object, fact->name, fact->text)
+                       : kvg_hdf5_put_number(object, fact->name, fact->number))
             return -1;
     }
     return 0;
@@ -84,7 +61,8 @@ static hid_t creation_list(int rank, const hsize_t *chunk, int compress)
     hid_t list = H5Pcreate(H5P_DATASET_CREATE);
     int failed = list < 0 || H5Pset_chunk(list, rank, chunk) < 0 || H5Pset_obj_track_times(list, 0) < 0 ||
                  H5Pset_attr_creation_order(list, H5P_CRT_ORDER_TRACKED | H5P_CRT_ORDER_INDEXED) < 0;
-    /* Filters see the references to variable-length data only, and netCDF-C refuses the combination. */
+    /* No filters on variable-length text: they would only see references, and netCDF-C refuses the
+     * combination. */
     if (!failed && compress)
         failed = H5Pset_shuffle(list) < 0 || H5Pset_deflate(list, KVG_GZIP_LEVEL) < 0;
     if (failed && list >= 0)
@@ -92,7 +70,7 @@ static hid_t creation_list(int rank, const hsize_t *chunk, int compress)
     return failed ? H5I_INVALID_HID : list;
 }
 
-/* Creates, writes and describes one dataset; the caller closes it. */
+/* Creates and writes one dataset with its units and long_name; the caller closes it. Negative on failure. */
 static hid_t put_dataset(const struct writer *w, const char *name, int rank, hid_t file_type,
                          hid_t memory_type, const void *data, const char *units, const char *long_name)
 {
@@ -140,7 +118,7 @@ static int put_scales(struct writer *w)
     return failed ? -1 : 0;
 }
 
-/* CF convention for coded values: xarray keeps the attributes, viewers show the names. */
+/* The CF convention for coded values: xarray keeps the attributes, and viewers show the names. */
 static int describe_status(const struct writer *w, hid_t set)
 {
     int8_t values[KVG_STATUS_COUNT];
@@ -153,14 +131,14 @@ static int describe_status(const struct writer *w, hid_t set)
     }
     hsize_t n = KVG_STATUS_COUNT;
     hid_t space = H5Screate_simple(1, &n, NULL);
-    int failed = space < 0 || put_attribute(set, "flag_values", H5T_NATIVE_INT8, space, values) ||
+    int failed = space < 0 || kvg_hdf5_put_attribute(set, "flag_values", H5T_NATIVE_INT8, space, values) ||
                  put_text(w, set, "flag_meanings", meanings);
     if (space >= 0)
         H5Sclose(space);
     return failed ? -1 : 0;
 }
 
-/* One column of all rows, gathered into `buffer` (8 bytes a row). */
+/* Writes one column of all rows, gathered into `buffer` (8 bytes per row). */
 static int put_column(const struct writer *w, const struct kvg_column *column, void *buffer)
 {
     static_assert(sizeof(char *) == 8 && sizeof(double) == 8, "a column's element has 8 bytes");
@@ -213,15 +191,15 @@ static int put_results(struct writer *w, void *buffer)
     for (int64_t i = 0; i < kvg_columns_count; i++)
         if (put_column(w, &kvg_columns[i], buffer))
             return -1;
-    /* NeXus: a viewer plots the median times without knowing the schema. */
+    /* For NeXus viewers, which then plot the median times without knowing the schema. */
     return put_samples(w) || put_text(w, w->group, "NX_class", "NXdata") ||
            put_text(w, w->group, "signal", "time_median") || put_text(w, w->group, "axes", "row");
 }
 
 /* ---------------------------------------------------------------- /tables/summary */
 
-/* All columns once more as one compound table, for h5dump, HDFView and DataFrame.from_records. In a group of
- * its own: a table without a dimension scale makes h5netcdf refuse the group it is in. */
+/* Writes all columns a second time as one compound table, for h5dump, HDFView and DataFrame.from_records. The
+ * table has a group of its own, because h5netcdf refuses a group with a table that has no dimension scale. */
 static int put_table(const struct writer *w, hid_t group)
 {
     size_t n = (size_t)kvg_columns_count, rows = (size_t)w->results->count;
@@ -301,7 +279,7 @@ static int put_everything(struct writer *w)
     return failed ? -1 : 0;
 }
 
-/* The bytes of the file, malloc'ed; NULL when HDF5 or memory failed. */
+/* The bytes of the file, malloc'ed; NULL if HDF5 failed or memory ran out. */
 static void *build_image(const struct kvg_results *results, size_t *size)
 {
     struct writer w = {.file = create_file(),
@@ -356,20 +334,20 @@ static int put_in_place(const char *path, const void *image, size_t size, struct
     }
     if (!step && rename(temporary, path)) {
         why = errno;
-        step = "cannot rename the finished file to it";
+        step = "cannot rename the finished file to this name";
     }
     if (step) {
         unlink(temporary);
         return kvg_fail(error, KVG_EXIT_TROUBLE,
-                        "%s: %s: %s (%zu bytes needed); what was there before is untouched", path, step,
+                        "%s: %s: %s (%zu bytes needed); the old file, if any, is unchanged", path, step,
                         strerror(why), size);
     }
     kvg_sync_folder_of(path);
     return 0;
 }
 
-/* A link is followed, so that the file it points to is replaced and the link stays. Devices, pipes and
- * folders must not be replaced by a rename. */
+/* The name of the file to replace. A link is followed, so that its target is replaced and the link stays.
+ * Devices, pipes and folders are refused, because a rename would replace them. */
 static int check_target(const char *path, char target[PATH_MAX], struct kvg_error *error)
 {
     struct stat info;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * group.c: rows sorted into groups by a text key.
+ * group.c: see group.h.
  */
 #include <math.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@ static int by_key(const void *a, const void *b)
 {
     const struct kvg_pick *x = a, *y = b;
     int order = strcmp(x->key, y->key);
-    return order ? order : (x->row > y->row) - (x->row < y->row); /* rows of one array: file order */
+    return order ? order : (x->row > y->row) - (x->row < y->row); /* pointers into one array: file order */
 }
 
 int kvg_pick_rows(const struct kvg_results *results,
@@ -87,6 +87,47 @@ int kvg_rank_observer(const char *observer)
 {
     static const char *const words[] = {"", "static_minmax", "minmax", "memoryless_minmax", NULL};
     return rank(observer, words);
+}
+
+long long kvg_rank_accumulate(const struct kvg_row *row)
+{
+    const char *colon = strchr(row->accumulate, ':');
+    if (row->prediction != 1)
+        return 0;
+    return strcmp(row->accumulate, "hopper") == 0 ? 1 : 2 + (colon ? atoll(colon + 1) : 0);
+}
+
+void kvg_shape_key(const struct kvg_row *row, char *text, size_t size)
+{
+    const int device = kvg_on_device(row), append = strcmp(row->phase, "append") == 0;
+    snprintf(
+        text, size, "%.40s %d%.20s %.8s %06lld %06lld %06lld %06lld %08lld %.8s %.8s %04lld %.8g %lld %06lld",
+        device ? row->device : "", kvg_rank_phase(row->phase), row->phase, row->cache_state,
+        (long long)row->batch, (long long)row->q_heads, (long long)row->kv_heads, (long long)row->head_dim,
+        (long long)row->block_size, row->layout, row->lengths, (long long)(device ? 0 : row->threads),
+        row->soft_cap, (long long)row->window, (long long)(append ? row->q_len : 0));
+}
+
+void kvg_place_words(const struct kvg_row *row, char *text, size_t size)
+{
+    if (kvg_on_device(row))
+        snprintf(text, size, "%.60s", row->device);
+    else
+        snprintf(text, size, "%lld thread%s", (long long)row->threads, row->threads == 1 ? "" : "s");
+}
+
+void kvg_shape_words(const struct kvg_row *row, char *text, size_t size)
+{
+    char place[80], window[32] = "", cap[32] = "";
+    kvg_place_words(row, place, sizeof(place));
+    if (row->window > 0)
+        snprintf(window, sizeof(window), ", window %lld", (long long)row->window);
+    if (row->soft_cap > 0)
+        snprintf(cap, sizeof(cap), ", soft cap %g", row->soft_cap);
+    snprintf(text, size, "batch %lld, %lld/%lld heads, head_dim %lld, pages of %lld %s, %s%s%s%s",
+             (long long)row->batch, (long long)row->q_heads, (long long)row->kv_heads,
+             (long long)row->head_dim, (long long)row->block_size, row->layout, place, window, cap,
+             strcmp(row->lengths, "ragged") == 0 ? ", ragged lengths" : "");
 }
 
 void kvg_calibration_label(const struct kvg_row *row, char *text, size_t size)

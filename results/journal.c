@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * journal.c: JSON lines on disk, one write and one fsync a line.
+ * journal.c: JSON lines on disk, with one write and one fsync per line.
  *
- * A line counts once its newline is on disk. Whatever stands after the last newline is a write that never
- * finished; it is dropped on reading and cut off before appending. Nothing is cut from a file whose first
- * line does not say that it is a journal of ours. The folder is fsynced when a journal is created, so that
- * its name survives a power cut too.
+ * A line is complete once its newline is on disk. Bytes after the last newline are an unfinished write: they
+ * are dropped on reading and cut off before appending. Nothing is cut from a file whose first line is not the
+ * header of a kvgauge journal. When a journal is created its folder is flushed too, so that a power cut does
+ * not lose the name.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +24,7 @@ struct kvg_journal {
     char *path;
 };
 
-/* Appends text and a newline as one unit: on failure the file is as long as before. */
+/* Appends text and a newline. On failure the file is as long as before. */
 static int append_line(struct kvg_journal *journal, const char *text, struct kvg_error *error)
 {
     size_t length = strlen(text);
@@ -39,7 +39,7 @@ static int append_line(struct kvg_journal *journal, const char *text, struct kvg
     free(line);
     if (!failed)
         return 0;
-    /* A device cannot be cut; there the torn line is dropped on reading. */
+    /* Where the file cannot be cut (a device), the incomplete line is dropped on reading. */
     int cut = before >= 0 ? ftruncate(journal->fd, before) : -1;
     (void)cut;
     return kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot write: %s", journal->path, strerror(why));
@@ -76,7 +76,7 @@ struct kvg_journal *kvg_journal_create(const char *path, const struct kvg_facts 
         kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot create: %s", path, strerror(errno));
         return NULL;
     }
-    (void)flock(fd, LOCK_EX | LOCK_NB); /* nobody else can know the name yet */
+    (void)flock(fd, LOCK_EX | LOCK_NB); /* the file is new: no other process has it open */
     struct kvg_journal *journal = wrap(fd, path, error);
     char *header = journal ? kvg_header_to_json(run, machine) : NULL;
     if (journal && !header)
@@ -88,7 +88,7 @@ struct kvg_journal *kvg_journal_create(const char *path, const struct kvg_facts 
     if (failed && journal)
         drop(journal);
     if (failed)
-        unlink(path); /* an empty journal would stand in the way of the next try */
+        unlink(path); /* or the next attempt would fail, because the name exists */
     return failed ? NULL : journal;
 }
 
@@ -99,11 +99,11 @@ struct reader {
     FILE *file;
     char *line;
     size_t capacity;
-    int64_t number; /* of the line just read, from 1 */
-    off_t whole;    /* bytes up to and with the last newline */
+    int64_t number; /* number of the last line read, from 1 */
+    off_t whole;    /* bytes up to and including the last newline */
 };
 
-/* 1: a whole line is in r->line; 0: end, or a torn last line; -1: error. */
+/* 1: r->line holds a complete line; 0: end of file, or an incomplete last line; -1: error. */
 static int next_line(struct reader *r, size_t *length, struct kvg_error *error)
 {
     errno = 0;
@@ -127,8 +127,8 @@ static int read_header(struct reader *r, struct kvg_results *results, struct kvg
         return -1;
     struct kvg_error why = {0};
     if (got == 0)
-        return kvg_fail(error, KVG_EXIT_USAGE, "%s: not a journal of kvgauge: it has no whole first line",
-                        r->path);
+        return kvg_fail(error, KVG_EXIT_USAGE,
+                        "%s: not a journal of kvgauge: the first line is missing or incomplete", r->path);
     if (kvg_header_from_json(r->line, length, &results->run, &results->machine, &why))
         return kvg_fail(error, KVG_EXIT_USAGE, "%s:1: not the header of a journal of kvgauge: %s", r->path,
                         why.text);
@@ -191,7 +191,7 @@ int kvg_journal_read(const char *path, struct kvg_results *results, struct kvg_e
     return failed;
 }
 
-/* Length of the journal without its torn last line; -1 with the error. */
+/* Length of the journal without an incomplete last line; -1 with the error. */
 static off_t whole_length(const char *path, struct kvg_error *error)
 {
     struct kvg_results header = {0};
@@ -225,7 +225,8 @@ struct kvg_journal *kvg_journal_append(const char *path, struct kvg_error *error
     }
     off_t length = whole_length(path, error);
     if (length >= 0 && ftruncate(fd, length) != 0) {
-        kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot cut the torn last line: %s", path, strerror(errno));
+        kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot cut off the incomplete last line: %s", path,
+                 strerror(errno));
         length = -1;
     }
     if (length < 0) {

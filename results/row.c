@@ -1,16 +1,59 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * row.c: the life of a row: all missing, filled field by field, copied, freed.
+ * row.c: rows, the table of columns (made from columns.def) and the names of the verdicts.
  *
- * Text enters rows from kernels, files and command lines; JSON and HDF5 want UTF-8. So bytes that are not
- * UTF-8 become U+FFFD on the way in, and every later stage can rely on it.
+ * The text in a row comes from kernels, files and command lines, and JSON and HDF5 need UTF-8. So bytes that
+ * are not UTF-8 become U+FFFD when a field is set, and all other code can rely on UTF-8.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "row.h"
 
-/* Length of the well-formed UTF-8 sequence at s (Unicode table 3-7), 0 if there is none. */
+/* ---------------------------------------------------------------- columns and verdicts */
+
+const struct kvg_column kvg_columns[] = {
+#define KVG_STRING(name, long_name) {#name, KVG_COLUMN_STRING, "", long_name, offsetof(struct kvg_row, name)},
+#define KVG_INT(name, units, long_name)                                                                      \
+    {#name, KVG_COLUMN_INT, units, long_name, offsetof(struct kvg_row, name)},
+#define KVG_FLOAT(name, units, long_name)                                                                    \
+    {#name, KVG_COLUMN_FLOAT, units, long_name, offsetof(struct kvg_row, name)},
+#include "columns.def"
+};
+const int64_t kvg_columns_count = (int64_t)(sizeof(kvg_columns) / sizeof(kvg_columns[0]));
+
+const struct kvg_column *kvg_column_find(const char *name)
+{
+    for (int64_t i = 0; i < kvg_columns_count; i++)
+        if (strcmp(kvg_columns[i].name, name) == 0)
+            return &kvg_columns[i];
+    return NULL;
+}
+
+static const struct {
+    const char *name;
+    enum kvg_exit exit_code;
+} verdicts[KVG_STATUS_COUNT] = {
+    [KVG_PASSED] = {"passed", KVG_EXIT_OK},        [KVG_INCORRECT] = {"incorrect", KVG_EXIT_INCORRECT},
+    [KVG_SUSPECT] = {"suspect", KVG_EXIT_TROUBLE}, [KVG_MISTRUSTED] = {"mistrusted", KVG_EXIT_TROUBLE},
+    [KVG_SKIPPED] = {"skipped", KVG_EXIT_OK},      [KVG_TIMEOUT] = {"timeout", KVG_EXIT_TROUBLE},
+    [KVG_CRASHED] = {"crashed", KVG_EXIT_TROUBLE}, [KVG_OUT_OF_MEMORY] = {"out_of_memory", KVG_EXIT_TROUBLE},
+    [KVG_INVALID] = {"invalid", KVG_EXIT_USAGE},
+};
+
+const char *kvg_status_name(enum kvg_status status)
+{
+    return (int)status >= 0 && (int)status < KVG_STATUS_COUNT ? verdicts[status].name : "unknown";
+}
+
+int kvg_status_exit_code(enum kvg_status status)
+{
+    return (int)status >= 0 && (int)status < KVG_STATUS_COUNT ? verdicts[status].exit_code : KVG_EXIT_TROUBLE;
+}
+
+/* ---------------------------------------------------------------- text */
+
+/* Length of the well-formed UTF-8 sequence at s (Unicode, table 3-7); 0 if there is none. */
 static int sequence_length(const unsigned char *s)
 {
     if (s[0] < 0x80)
@@ -49,6 +92,8 @@ char *kvg_utf8_copy(const char *text)
     return copy;
 }
 
+/* ---------------------------------------------------------------- rows */
+
 int kvg_row_set_string(char **field, const char *value)
 {
     char *copy = kvg_utf8_copy(value ? value : "");
@@ -80,30 +125,6 @@ void kvg_row_free(struct kvg_row *row)
 #include "columns.def"
     free(row->time_samples);
     memset(row, 0, sizeof(*row));
-}
-
-int kvg_row_copy(struct kvg_row *to, const struct kvg_row *from)
-{
-    struct kvg_row copy = *from;
-    int failed = 0;
-    copy.time_samples = NULL;
-#define KVG_STRING(name, long_name)                                                                          \
-    copy.name = NULL;                                                                                        \
-    failed |= kvg_row_set_string(&copy.name, from->name);
-#include "columns.def"
-    if (from->time_samples && from->n_samples_kept > 0) {
-        size_t size = (size_t)from->n_samples_kept * sizeof(float);
-        copy.time_samples = malloc(size);
-        if (copy.time_samples)
-            memcpy(copy.time_samples, from->time_samples, size);
-        failed |= !copy.time_samples;
-    }
-    if (failed) {
-        kvg_row_free(&copy);
-        return -1;
-    }
-    *to = copy;
-    return 0;
 }
 
 int kvg_row_set_samples(struct kvg_row *row, const double *seconds, int64_t n)

@@ -1,133 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * table.c: the frame of the table: verdict, order of the sections, rows that did not pass, and the list of
- * all.
+ * table.c: the frame of the table: the verdict, the order of the parts, the list of all rows, and the time
+ * spent.
  */
+#include "table.h"
+
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
-#include "common.h"
-#include "failure.h"
+#include "group.h"
 #include "table_parts.h"
 
-/* Columns: unless something says how wide the reader's screen is; and within what is made use of. */
-enum { USUAL_WIDTH = 100, LEAST_WIDTH = 64, MOST_WIDTH = 240 };
-
-/* ---------------------------------------------------------------- words and numbers */
-
-int kvg_text_width(const char *text)
-{
-    int width = 0;
-    for (; *text; text++)
-        width += ((unsigned char)*text & 0xc0) != 0x80;
-    return width;
-}
-
-const char *kvg_cell_fixed(double value, int decimals, char text[KVG_CELL])
-{
-    if (isnan(value))
-        snprintf(text, KVG_CELL, "-");
-    else if (isinf(value) || fabs(value) >= 1e9)
-        snprintf(text, KVG_CELL, "%.3g", value);
-    else
-        snprintf(text, KVG_CELL, "%.*f", decimals, value);
-    return text;
-}
-
-const char *kvg_cell_digits(double value, int digits, char text[KVG_CELL])
-{
-    if (!isfinite(value) || value == 0.0)
-        return kvg_cell_fixed(value, 0, text);
-    int before = (int)floor(log10(fabs(value))) + 1;
-    if (before < -3 || before > 9) {
-        snprintf(text, KVG_CELL, "%.*e", digits - 1, value);
-        return text;
-    }
-    return kvg_cell_fixed(value, before < digits ? digits - before : 0, text);
-}
-
-const char *kvg_cell_time(double seconds, char text[KVG_CELL])
-{
-    static const struct {
-        double unit;
-        const char *name;
-    } units[] = {{1.0, "s"}, {1e-3, "ms"}, {1e-6, "us"}, {1e-9, "ns"}};
-    if (!isfinite(seconds) || seconds <= 0.0)
-        return kvg_cell_fixed(seconds, 0, text);
-    int u = 0;
-    while (u < 3 && seconds < units[u].unit * 0.9995)
-        u++;
-    char number[KVG_CELL];
-    kvg_cell_digits(seconds / units[u].unit, 3, number);
-    snprintf(text, KVG_CELL, "%.18s %s", number, units[u].name);
-    return text;
-}
-
-const char *kvg_fit_name(const char *name, int width, char text[64])
-{
-    int length = (int)strlen(name);
-    if (length <= width)
-        snprintf(text, 64, "%s", name);
-    else
-        snprintf(text, 64, "%.*s..%s", width / 2 - 1, name, name + length - (width - width / 2 - 1));
-    return text;
-}
-
-int kvg_dtype_width(const struct kvg_results *results)
-{
-    for (int64_t i = 0; i < results->count; i++)
-        if (strlen(results->rows[i].kv_cache_dtype) > 8)
-            return 13;
-    return 9;
-}
-
-const char *kvg_cell_case(const struct kvg_row *row, char text[KVG_CELL])
-{
-    snprintf(text, KVG_CELL, "%.8s", row->case_id);
-    return text;
-}
-
-/* ---------------------------------------------------------------- headings and paragraphs */
-
-void kvg_table_heading(struct kvg_table *t, const char *title)
-{
-    t->section++;
-    fprintf(t->out, "\n%s%d. %s%s\n", t->colour ? "\033[1m" : "", t->section, title,
-            t->colour ? "\033[0m" : "");
-}
-
-void kvg_table_say(struct kvg_table *t, const char *format, ...)
-{
-    char text[2048];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof(text), format, arguments);
-    va_end(arguments);
-    int column = 0;
-    for (char *save = NULL, *word = strtok_r(text, " ", &save); word; word = strtok_r(NULL, " ", &save)) {
-        int width = kvg_text_width(word);
-        if (column > 0 && column + 1 + width > (t->width < USUAL_WIDTH ? t->width : USUAL_WIDTH)) {
-            fputc('\n', t->out);
-            column = 0;
-        }
-        column += fprintf(t->out, "%s", column ? " " : "  ") + width;
-        fputs(word, t->out);
-    }
-    fputc('\n', t->out);
-}
-
-void kvg_table_trace(struct kvg_table *t, const char *format, ...)
-{
-    char regex[512];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(regex, sizeof(regex), format, arguments);
-    va_end(arguments);
-    fprintf(t->out, "  rows: kvgauge show %s --all --filter '%s'\n", t->path, regex);
-}
+/* The width is limited to this range. */
+enum { LEAST_WIDTH = 64, MOST_WIDTH = 240 };
 
 /* ---------------------------------------------------------------- verdict */
 
@@ -143,7 +30,7 @@ static const char *fact_text(const struct kvg_facts *facts, const char *name)
     return fact && fact->text ? fact->text : NULL;
 }
 
-/* "3 incorrect, 1 crashed" of the verdicts for which `wanted` is set. */
+/* "3 incorrect, 1 crashed", for the verdicts whose bit in `wanted` is set. */
 static void list_counts(const int64_t counts[KVG_STATUS_COUNT + 1], unsigned wanted, char *text, size_t size)
 {
     text[0] = '\0';
@@ -190,7 +77,7 @@ static void print_verdict(struct kvg_table *t, int64_t superseded)
                          "kvgauge run --resume.");
 }
 
-/* The GPUs that did rows, each once. */
+/* The GPUs that rows ran on, each once. */
 static void print_devices(struct kvg_table *t)
 {
     char seen[512] = "|", mark[160];
@@ -230,88 +117,6 @@ static void print_origin(struct kvg_table *t)
         kvg_table_say(t, "%s", line);
 }
 
-/* ---------------------------------------------------------------- rows that did not pass */
-
-static int key_of_problem(const struct kvg_row *row, char *text, size_t size)
-{
-    if (row->status == KVG_PASSED)
-        return 0;
-    /* failures first, in the order of the rows; then the skipped, by reason */
-    int skipped = row->status == KVG_SKIPPED;
-    snprintf(text, size, "%d%.200s", skipped, skipped ? row->reason : "");
-    return 1;
-}
-
-/* At most so many blocks in a table without --all; the others are two lines each. */
-enum { BLOCKS = 12 };
-
-static void print_problem(struct kvg_table *t, const struct kvg_row *row, int64_t alike, int64_t number)
-{
-    const struct kvg_failure_style style = {.colour = t->colour, .unicode = kvg_failure_unicode()};
-    char id[KVG_CELL], many[48] = "", broke[128];
-    const int block = t->all || number < BLOCKS;
-    if (alike > 1)
-        snprintf(many, sizeof(many), " (%lld rows alike)", (long long)alike);
-    const char *reason = row->reason[0] ? row->reason : "no reason given";
-    if (block && row->status == KVG_INCORRECT && kvg_failure_checks(row, broke, sizeof broke))
-        reason = broke; /* the block has the numbers */
-    kvg_table_say(t, "%s %s%s: %s", kvg_cell_case(row, id), kvg_status_name((enum kvg_status)row->status),
-                  many, reason);
-    /* not broken: it is there to be copied */
-    fprintf(t->out, "    %s\n", row->repro[0] ? row->repro : row->case_string);
-    if (block)
-        kvg_failure_print(t->out, row, &style);
-    else if (row->suspected[0])
-        kvg_table_say(t, "  suspect: %s", row->suspected);
-}
-
-/* One line a kernel with incorrect rows: how many, and what they have in common.
- */
-static void print_kernels(struct kvg_table *t)
-{
-    const struct kvg_results *results = t->results;
-    for (int64_t i = 0; i < results->count; i++) {
-        const char *kernel = results->rows[i].kernel;
-        int64_t failed = 0, passed = 0, earlier = 0;
-        char common[340];
-        if (results->rows[i].status != KVG_INCORRECT)
-            continue;
-        for (int64_t j = 0; j < results->count; j++) {
-            const struct kvg_row *row = &results->rows[j];
-            if (strcmp(row->kernel, kernel) != 0)
-                continue;
-            earlier += j < i && row->status == KVG_INCORRECT;
-            failed += row->status == KVG_INCORRECT;
-            passed += row->status == KVG_PASSED;
-        }
-        if (earlier > 0 || failed + passed < 2)
-            continue;
-        if (kvg_common_of_failures(results, kernel, common, sizeof common))
-            kvg_table_say(t, "%s: %lld of %lld rows incorrect, those with %s and no others.", kernel,
-                          (long long)failed, (long long)(failed + passed), common);
-        else
-            kvg_table_say(t, "%s: %lld of %lld rows incorrect.", kernel, (long long)failed,
-                          (long long)(failed + passed));
-    }
-}
-
-int kvg_table_problems(struct kvg_table *t)
-{
-    struct kvg_picks picks;
-    if (kvg_pick_rows(t->results, key_of_problem, &picks))
-        return -1;
-    if (picks.count > 0)
-        kvg_table_heading(t, "Rows that did not pass, each with the command that repeats it");
-    print_kernels(t);
-    for (int64_t begin = 0, end, number = 0; begin < picks.count; begin = end, number++) {
-        int together = picks.picks[begin].key[0] == '1' && !t->all;
-        end = together ? kvg_group_end(&picks, begin, 0) : begin + 1;
-        print_problem(t, picks.picks[begin].row, end - begin, number);
-    }
-    kvg_picks_free(&picks);
-    return 0;
-}
-
 /* ---------------------------------------------------------------- every row */
 
 static void print_all(struct kvg_table *t)
@@ -334,9 +139,9 @@ static void print_all(struct kvg_table *t)
     }
 }
 
-/* ---------------------------------------------------------------- what it took */
+/* ---------------------------------------------------------------- time spent */
 
-/* Where the time of the run went, in one line; nothing where no row says so. */
+/* Where the time of the run went, in one line. Prints nothing if no row has these times. */
 static void print_effort(struct kvg_table *t)
 {
     static const char *const activity[] = {"preparing", "verifying", "quantisation error", "timing"};
@@ -358,7 +163,7 @@ static void print_effort(struct kvg_table *t)
     }
     if (rows == 0)
         return;
-    fprintf(t->out, "\n%lld row%s: ", (long long)rows, rows == 1 ? "" : "s");
+    fprintf(t->out, "\nTime spent on %lld row%s: ", (long long)rows, rows == 1 ? "" : "s");
     for (int a = 0; a < ACTIVITIES; a++) {
         char text[KVG_CELL];
         if (seconds[a] > 0) {
@@ -377,7 +182,7 @@ static int key_of_case(const struct kvg_row *row, char *text, size_t size)
     return 1;
 }
 
-/* Rows without those that a later attempt of the same case replaces. The rows are borrowed. */
+/* The rows without attempts that a later attempt at the same case replaces. The rows are borrowed. */
 static int latest_attempts(const struct kvg_results *results, struct kvg_results *view)
 {
     struct kvg_picks picks;
@@ -421,7 +226,7 @@ static int width_of(FILE *out, int asked)
     if (width <= 0 && file >= 0 && isatty(file) && ioctl(file, TIOCGWINSZ, &size) == 0)
         width = size.ws_col;
     if (width <= 0)
-        width = USUAL_WIDTH;
+        width = KVG_USUAL_WIDTH;
     return width < LEAST_WIDTH ? LEAST_WIDTH : width > MOST_WIDTH ? MOST_WIDTH : width;
 }
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * table_columns.c: chosen columns, aligned: numbers to the right, text to the left.
+ * table_columns.c: chosen columns, numbers aligned to the right and text to the left.
  */
 #include <stdlib.h>
 #include <string.h>
-#include "table_parts.h"
+#include "table.h"
+#include "table_text.h"
 
 static const char *cell(const struct kvg_row *row, const struct kvg_column *column, char number[KVG_CELL])
 {

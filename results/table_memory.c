@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * table_memory.c: what the cache takes, and how far the kernels stayed within their bounds.
+ * table_memory.c: the memory that the cache takes, and the errors of the kernels compared with their bounds.
  */
 #include <math.h>
 #include <string.h>
+#include "group.h"
 #include "table_parts.h"
 
-#define MAX_SHAPES 4 /* shapes printed unless --all */
+#define MAX_SHAPES 4 /* shapes printed without --all */
 
 /* ---------------------------------------------------------------- memory */
 
@@ -67,15 +68,20 @@ int kvg_table_memory(struct kvg_table *t)
         }
     }
     if (left_out)
-        kvg_table_say(t, "%lld more lines of %lld other shapes: --all.", (long long)left_out,
-                      (long long)(shapes - MAX_SHAPES));
+        kvg_table_say(t, "--all shows %lld more line%s of %lld other shape%s.", (long long)left_out,
+                      left_out == 1 ? "" : "s", (long long)(shapes - MAX_SHAPES),
+                      shapes == MAX_SHAPES + 1 ? "" : "s");
+    if (picks.count > 0)
+        kvg_table_say(
+            t, "heads, page: KV heads x head_dim, tokens per page; scales B: bytes of scales; tails %%: "
+               "share of the slots that are allocated and not used.");
     char c[2][KVG_CELL], ratio[64];
     snprintf(ratio, sizeof(ratio), "%s to %s", kvg_cell_fixed(ratio_min, 3, c[0]),
              kvg_cell_fixed(ratio_max, 3, c[1]));
     if (isfinite(ratio_min))
         kvg_table_say(
             t,
-            "FP8 takes %s times the bytes of bf16 for a token, scales, page tails and block table included.",
+            "FP8 takes %s times the bytes per token of bf16, including scales, page tails and block table.",
             strcmp(c[0], c[1]) == 0 ? c[0] : ratio);
     kvg_picks_free(&picks);
     return 0;
@@ -85,7 +91,7 @@ int kvg_table_memory(struct kvg_table *t)
 
 static int key_of_checked(const struct kvg_row *row, char *text, size_t size)
 {
-    if (row->n_checked <= 0 || row->prediction == 1) /* table_predict.c shows those */
+    if (row->n_checked <= 0 || row->prediction == 1) /* table_predict.c shows predictions */
         return 0;
     snprintf(text, size, "%d%.20s %.12s %.64s|", kvg_rank_phase(row->phase), row->phase, row->path,
              row->kernel);
@@ -95,7 +101,7 @@ static int key_of_checked(const struct kvg_row *row, char *text, size_t size)
 struct record {
     int64_t cases, passed;
     double bound, probability, zero, gain_min, gain_max;
-    const struct kvg_row *worst; /* largest bound ratio, or the last that did not pass */
+    const struct kvg_row *worst; /* the row with the largest bound ratio, or the last that did not pass */
 };
 
 static void note_row(struct record *r, const struct kvg_row *row)
@@ -118,8 +124,8 @@ int kvg_table_correctness(struct kvg_table *t)
     if (kvg_pick_rows(t->results, key_of_checked, &picks))
         return -1;
     if (picks.count > 0) {
-        kvg_table_heading(t,
-                          "Correctness of the kernels: largest error over its bound (above 1 is incorrect)");
+        kvg_table_heading(
+            t, "Correctness of the kernels: largest ratio of error to bound (above 1 is incorrect)");
         fprintf(t->out, "  %-8s%-8s%-22s%6s%7s%7s%7s  %-15s%6s  %s\n", "phase", "path", "kernel", "cases",
                 "passed", "bound", "prob.", "gain", "zero", "worst");
     }
@@ -139,11 +145,11 @@ int kvg_table_correctness(struct kvg_table *t)
                 kvg_cell_digits(r.zero, 3, c[4]), kvg_cell_case(r.worst, c[5]));
     }
     if (picks.count > 0) {
-        kvg_table_say(t,
-                      "bound: worst case; prob.: probabilistic; gain: against the emulating reference, 1 is "
-                      "right; zero: "
-                      "what an all-zero output would have got at least; worst: case with the largest ratio.");
-        kvg_table_say(t, "One kernel's rows: kernel=NAME instead of kernel= below; one row: its case.");
+        kvg_table_say(
+            t, "bound: worst-case bound; prob.: probabilistic bound; gain: factor between the output and "
+               "the emulating reference (1 is right); zero: smallest ratio that an all-zero output would "
+               "get (it must be well above 1); worst: case with the largest ratio.");
+        kvg_table_say(t, "To list one kernel, put kernel=NAME into the filter; to list one row, its case.");
         kvg_table_trace(t, "kernel=");
     }
     kvg_picks_free(&picks);

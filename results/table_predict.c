@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * table_predict.c: rows that a model of the FP8 unit predicts: gain and error over the context, a line an
- * input and accumulator. Rows that differ in nothing else that the line names share a cell, which shows the
- * worst.
+ * table_predict.c: rows that a model of the FP8 unit predicts: gain and error against context, one line per
+ * input and accumulator. Rows that belong to the same line and context share a cell, which shows the worst of
+ * them.
  */
 #include "table_parts.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "group.h"
 
 enum { MAX_CONTEXTS = 9 };
 
 struct contexts {
-    int64_t value[MAX_CONTEXTS]; /* ascending; the longest when there are more */
+    int64_t value[MAX_CONTEXTS]; /* ascending; the longest ones if there are more */
     int n, left_out;
 };
 
@@ -21,10 +22,8 @@ static int key_of_prediction(const struct kvg_row *row, char *text, size_t size)
 {
     if (row->prediction != 1 || row->n_checked <= 0)
         return 0;
-    const char *colon = strchr(row->accumulate, ':');
-    snprintf(text, size, "%d%.20s %.64s|%d %08lld|%012lld", kvg_rank_phase(row->phase), row->phase,
-             row->input, strcmp(row->accumulate, "hopper") != 0, colon ? atoll(colon + 1) : 0LL,
-             (long long)row->context);
+    snprintf(text, size, "%d%.20s %.64s|%09lld|%012lld", kvg_rank_phase(row->phase), row->phase, row->input,
+             kvg_rank_accumulate(row), (long long)row->context);
     return 1;
 }
 
@@ -58,7 +57,7 @@ static const char *context_cell(int64_t context, char text[KVG_CELL])
     return text;
 }
 
-/* Of the rows of one line and context: the gain farthest from 1, and the largest error in percent. */
+/* Of the rows of one line and context: the gain farthest from 1, or the largest error in percent. */
 static double worst(const struct kvg_picks *picks, int64_t begin, int64_t end, int64_t context, int gain)
 {
     double most = NAN;
@@ -108,8 +107,8 @@ int kvg_table_predictions(struct kvg_table *t)
         fputs("\n", t->out);
         print_block(t, &picks, &contexts, 0);
         kvg_table_say(
-            t, "gain: factor between output and reference, of the worst head (0.39: three fifths of the "
-               "output are lost); error: relative L2 against the exact reference on the same codes.");
+            t, "gain: factor between output and reference, for the worst head (0.39 means that 61 %% of "
+               "the output is lost); error: relative L2 against the exact reference on the same codes.");
         if (contexts.left_out)
             kvg_table_say(t, "Only the %d longest contexts are shown.", MAX_CONTEXTS);
         kvg_table_trace(t, "accumulate=");

@@ -1,29 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * table_quality.c: what the format and its scales cost.
+ * table_quality.c: the error that the format and its scales cause.
  *
- * Quantisation error does not depend on the kernel: it compares the reference with itself. So rows that
- * differ in kernel or page layout alone are averaged (geometric mean: errors spread over decades), and the
- * command under each table lists them. Rows of the longest context are shown; the plots show the others.
+ * The quantisation error does not depend on the kernel, because it compares the reference with itself. So
+ * rows that differ only in kernel or page layout are averaged. The mean is geometric, because errors spread
+ * over decades. The command under each part lists the rows. Only rows of the longest context are used; the
+ * plots show the others.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "group.h"
 #include "table_parts.h"
 
 #define MAX_LAYERS 64
 #define MAX_LINES 64
-/* Lines nearer than this factor count as close together. A scale that clips nothing still decides on which
- * side of a rounding each value falls, and so moves the error of the few dozen query tokens a case averages
- * by 10 to 20 % either way; only more than that says something about the calibration. */
+/* Lines within this factor count as equally good. A scale that clips nothing still decides how each value is
+ * rounded. That alone changes the error, which a case averages over a few dozen query tokens, by 10 to 20 %
+ * in either direction. Only a larger difference says something about the calibration. */
 #define CLOSE 1.25
-#define FAILS 1.5 /* scale 1.0 fails where its error is 1.5 times that of calibrated scales */
+#define FAILS 1.5 /* scale 1.0 fails if its error is more than this many times that of calibrated scales */
 
-/* One line: a dtype, scheme and calibration, with its errors by layer. */
+/* One line of the table: a dtype, scheme and calibration, with its error in each layer. */
 struct line {
     const struct kvg_row *row; /* names the line */
-    double error[MAX_LAYERS];  /* geometric mean of the rows of a layer; NaN without any */
-    double mean;               /* over the layers */
+    double error[MAX_LAYERS];  /* geometric mean over the rows of a layer; NaN without rows */
+    double mean;               /* geometric mean over the layers */
 };
 
 struct block {
@@ -42,7 +44,7 @@ static int key_of_real(const struct kvg_row *row, char *text, size_t size)
     if (!kvg_has_context(row) || row->status != KVG_PASSED || !kvg_is_captured(row) ||
         !isfinite(row->quant_rel_l2) || strcmp(row->kv_cache_dtype, "auto") == 0)
         return 0;
-    /* up to the bar: the block; up to the second: the line */
+    /* block | line | layer */
     snprintf(text, size, "%d%.20s %.12s %.64s|%d%.16s %d %d%.16s %d%.24s|%012lld", kvg_rank_phase(row->phase),
              row->phase, row->path, row->input, kvg_rank_dtype(row->kv_cache_dtype), row->kv_cache_dtype,
              strcmp(row->scheme, "per_tensor") != 0, kvg_rank_calibration(row->calibration), row->calibration,
@@ -82,7 +84,7 @@ static void note_clipping(struct block *b, const struct kvg_row *row)
     b->v_clipped = fmax(b->v_clipped, row->v_saturated);
 }
 
-/* Rows of one line; the errors of a layer are averaged. */
+/* Takes the rows of one line; the errors of a layer are averaged. */
 static void fill_line(struct block *b, struct line *line, const struct kvg_picks *picks, int64_t begin,
                       int64_t end)
 {
@@ -117,7 +119,7 @@ static void fill_block(struct block *b, const struct kvg_picks *picks, int64_t b
         next = kvg_group_end(picks, at, kvg_key_prefix(picks->picks[at].key, 2));
         struct line *line = &b->lines[b->n_lines];
         fill_line(b, line, picks, at, next);
-        b->n_lines += isfinite(line->mean); /* a line may have no row at the longest context */
+        b->n_lines += isfinite(line->mean); /* a line may have no row at this context */
     }
 }
 
@@ -131,10 +133,10 @@ static void print_block(struct kvg_table *t, const struct block *b)
     }
     shown = (100 - 2 - 13 - 11 - wide - 11) / 8;
     shown = b->n_layers < shown ? b->n_layers : shown;
-    fprintf(t->out, "  %s, path %s, input %s, context %lld; relative L2 of the quantisation error, percent\n",
-            b->row->phase, b->row->path, b->row->input, (long long)b->context);
+    fprintf(t->out, "  %s, path %s, input %s, context %lld; relative L2 error in percent\n", b->row->phase,
+            b->row->path, b->row->input, (long long)b->context);
     fprintf(t->out, "  %-13s%-11s%-*s", "dtype", "scheme", wide, "calibration");
-    for (int i = 0; i < shown; i++) /* the first, the last, and evenly between */
+    for (int i = 0; i < shown; i++) /* the first, the last, and evenly spaced layers between */
         fprintf(t->out, " layer%2lld",
                 (long long)b->layers[shown > 1 ? i * (b->n_layers - 1) / (shown - 1) : 0]);
     fprintf(t->out, "%10s\n", "mean");
@@ -150,9 +152,9 @@ static void print_block(struct kvg_table *t, const struct block *b)
         unoffered |= starred;
         fprintf(t->out, "%10s%s\n", kvg_cell_digits(100.0 * line->mean, 3, cell), starred ? " *" : "");
     }
-    fprintf(t->out, "  mean: geometric, over %d layer%s and %lld row%s.%s\n", b->n_layers,
+    fprintf(t->out, "  mean: geometric mean over %d layer%s, from %lld row%s.%s\n", b->n_layers,
             b->n_layers == 1 ? "" : "s", (long long)b->rows, b->rows == 1 ? "" : "s",
-            unoffered ? " * not offered by vLLM" : "");
+            unoffered ? " *: not offered by vLLM." : "");
 }
 
 static const struct line *find_line(const struct block *b, const char *dtype, const char *scheme,
@@ -167,7 +169,7 @@ static const struct line *find_line(const struct block *b, const char *dtype, co
     return NULL;
 }
 
-/* Do the calibrations of one dtype and scheme differ? Lines of one group follow each other. */
+/* Says whether the calibrations of one dtype and scheme differ. The lines of such a group are neighbours. */
 static void say_calibrations(struct kvg_table *t, const struct block *b)
 {
     double widest = 1.0;
@@ -192,8 +194,8 @@ static void say_calibrations(struct kvg_table *t, const struct block *b)
                 kvg_calibration_label(best->row, good, sizeof(good));
                 kvg_calibration_label(worst->row, bad, sizeof(bad));
                 kvg_table_say(t,
-                              "%s %s: the calibrations lie apart: %s is best (%s %%), %s is worst (%s %%, %s "
-                              "times that).",
+                              "%s %s: %s has the smallest error (%s %%), %s the largest (%s %%, %s times as "
+                              "large).",
                               row->kv_cache_dtype, row->scheme, good,
                               kvg_cell_digits(100 * best->mean, 3, c[0]), bad,
                               kvg_cell_digits(100 * worst->mean, 3, c[1]), kvg_cell_digits(ratio, 3, c[2]));
@@ -204,28 +206,28 @@ static void say_calibrations(struct kvg_table *t, const struct block *b)
         if (pass == 0 && widest < CLOSE) {
             kvg_table_say(
                 t,
-                "Calibrations lie close together, within %.1f %% of each other for every dtype and scheme: "
-                "FP8 is nearly scale-free while values stay in range.",
+                "The calibrations of a dtype and scheme differ by at most %.1f %%: while values stay in "
+                "range, the scale hardly matters.",
                 100.0 * (widest - 1.0));
             return;
         }
     }
 }
 
-/* "A against B: 0.96 times the error", over the lines that differ in nothing else. */
-static void say_ratio(struct kvg_table *t, const char *what, const double *ratios, int n)
+/* "A has 0.96 times the error of B", given the ratios of lines that differ in nothing else. */
+static void say_ratio(struct kvg_table *t, const char *a, const char *b, const double *ratios, int n)
 {
     if (n == 0)
         return;
     double ratio = kvg_geometric_mean(ratios, n);
     char c[KVG_CELL], meaning[64] = "";
     if (fabs(ratio - 1.0) < 0.005)
-        snprintf(meaning, sizeof(meaning), " (the same to half a percent)");
+        snprintf(meaning, sizeof(meaning), " (equal within 0.5 %%)");
     else if (fabs(ratio - 1.0) < 0.5)
         snprintf(meaning, sizeof(meaning), " (%.*f %% %s)", fabs(ratio - 1.0) < 0.1 ? 1 : 0,
                  100.0 * fabs(ratio - 1.0), ratio < 1.0 ? "less" : "more");
-    kvg_table_say(t, "%s: %s times the error%s, mean of %d pair%s of lines.", what,
-                  kvg_cell_digits(ratio, 3, c), meaning, n, n == 1 ? "" : "s");
+    kvg_table_say(t, "%s has %s times the error of %s%s, geometric mean of %d pair%s of lines.", a,
+                  kvg_cell_digits(ratio, 3, c), b, meaning, n, n == 1 ? "" : "s");
 }
 
 static void say_schemes_and_formats(struct kvg_table *t, const struct block *b)
@@ -242,8 +244,8 @@ static void say_schemes_and_formats(struct kvg_table *t, const struct block *b)
             (other = find_line(b, "fp8_e4m3", row->scheme, row)))
             formats[n_formats++] = b->lines[i].mean / other->mean;
     }
-    say_ratio(t, "per_head against per_tensor", heads, n_heads);
-    say_ratio(t, "e5m2 against e4m3", formats, n_formats);
+    say_ratio(t, "per_head", "per_tensor", heads, n_heads);
+    say_ratio(t, "fp8_e5m2", "fp8_e4m3", formats, n_formats);
 }
 
 static void say_clipping(struct kvg_table *t, const struct block *b)
@@ -253,13 +255,13 @@ static void say_clipping(struct kvg_table *t, const struct block *b)
     double k = isnan(b->k_clipped) ? 0.0 : b->k_clipped, v = isnan(b->v_clipped) ? 0.0 : b->v_clipped;
     char c[2][KVG_CELL];
     if (k <= 0.0 && v <= 0.0)
-        kvg_table_say(t, "Scale 1.0 (calibration none) clips no value of K or V here.");
+        kvg_table_say(t, "Scale 1.0 (calibration none) clips no value of K or V.");
     else
-        kvg_table_say(t, "Scale 1.0 (calibration none) clips up to %s %% of K and %s %% of V here.",
+        kvg_table_say(t, "Scale 1.0 (calibration none) clips up to %s %% of the values of K and %s %% of V.",
                       kvg_cell_digits(100 * k, 2, c[0]), kvg_cell_digits(100 * v, 2, c[1]));
 }
 
-/* The same lines on both paths: what quantising Q adds. */
+/* Compares the same lines on both paths: the difference is the error of quantising Q. */
 static void say_paths(struct kvg_table *t, const struct block *fp8, const struct block *dequant)
 {
     double ratios[MAX_LINES];
@@ -270,7 +272,7 @@ static void say_paths(struct kvg_table *t, const struct block *fp8, const struct
         if (other)
             ratios[n++] = fp8->lines[i].mean / other->mean;
     }
-    say_ratio(t, "Path fp8, which quantises Q too, against path dequant", ratios, n);
+    say_ratio(t, "Path fp8, which also quantises Q,", "path dequant", ratios, n);
 }
 
 static int same_task(const struct block *a, const struct block *b)
@@ -288,7 +290,7 @@ int kvg_table_real_quality(struct kvg_table *t)
         return -1;
     }
     if (picks.count > 0)
-        kvg_table_heading(t, "What each calibration is worth on real tensors");
+        kvg_table_heading(t, "Quantisation error on real tensors, by calibration");
     for (int64_t begin = 0, end; begin < picks.count; begin = end) {
         end = kvg_group_end(&picks, begin, kvg_key_prefix(picks.picks[begin].key, 1));
         fill_block(now, &picks, begin, end);
@@ -324,11 +326,11 @@ static int key_of_synthetic(const struct kvg_row *row, char *text, size_t size)
     return 1;
 }
 
-/* What scale 1.0 does to one input, and the calibrated scales beside it. */
+/* The error of one input with scale 1.0 and with calibrated scales. */
 struct effect {
     const char *input;
-    double error[3];                                   /* none, random_tokens, dataset; geometric means */
-    double k_clipped, v_clipped, k_flushed, v_flushed; /* with scale 1.0 */
+    double error[3]; /* none, random_tokens, dataset; geometric means over rows */
+    double k_clipped, v_clipped, k_flushed, v_flushed; /* largest shares with scale 1.0 */
 };
 
 static void fill_effect(struct effect *e, const struct kvg_picks *picks, int64_t begin, int64_t end)
@@ -360,9 +362,9 @@ static double times_worse(const struct effect *e)
     return e->error[0] / fmin(e->error[1], e->error[2]); /* fmin ignores a NaN */
 }
 
-/* Larger error alone does not convict scale 1.0: where one key holds all the weight (needle), the error is
- * that of a single row of V and a matter of luck. Values must be lost too: clipped, of which a few suffice
- * because they are the largest, or flushed to zero, of which it takes many. */
+/* A larger error alone does not show that scale 1.0 fails: where one key has all the weight (needle), the
+ * error is that of a single row of V, and depends on chance. Values must be lost too. A few clipped values
+ * are enough, because they are the largest; of values flushed to zero it takes many. */
 static int loses_values(const struct effect *e)
 {
     return fmax(e->k_clipped, e->v_clipped) > 1e-5 || fmax(e->k_flushed, e->v_flushed) > 1e-2;
@@ -373,10 +375,10 @@ static void print_effects(struct kvg_table *t, const struct kvg_picks *picks, in
     const struct kvg_row *row = picks->picks[begin].row;
     char names[512] = "", regex[400] = "";
     int inputs = 0, failing = 0;
-    fprintf(t->out, "  %s, path %s, %s %s; quantisation error and shares of values, all in percent\n",
-            row->phase, row->path, row->kv_cache_dtype, row->scheme);
-    fprintf(t->out, "  %-20s%10s%15s%10s   %16s%18s\n", "", "error by", "calibration", "", "scale 1.0 clips",
-            "flushes to zero");
+    fprintf(t->out, "  %s, path %s, %s %s; quantisation error and shares of values, in percent\n", row->phase,
+            row->path, row->kv_cache_dtype, row->scheme);
+    fprintf(t->out, "  %-20s%28s%7s   %16s%18s\n", "", "error by calibration", "", "clipped by 1.0",
+            "flushed by 1.0");
     fprintf(t->out, "  %-20s%10s%15s%10s   %8s%8s%10s%8s\n", "input", "none", "random_tokens", "dataset", "K",
             "V", "K", "V");
     for (int64_t at = begin, next; at < end; at = next) {
@@ -393,24 +395,27 @@ static void print_effects(struct kvg_table *t, const struct kvg_picks *picks, in
         inputs += isfinite(times_worse(&e));
         if (times_worse(&e) > FAILS && loses_values(&e)) {
             size_t used = strlen(names);
-            snprintf(names + used, sizeof(names) - used, "%s%s (%s times the error)", failing++ ? ", " : "",
-                     e.input, kvg_cell_digits(times_worse(&e), 3, c[0]));
+            snprintf(names + used, sizeof(names) - used, "%s%s %s times", failing++ ? ", " : "", e.input,
+                     kvg_cell_digits(times_worse(&e), 3, c[0]));
         }
     }
     if (failing)
-        kvg_table_say(t, "Scale 1.0 fails on %d of %d inputs: %s. Calibrated scales hold them.", failing,
-                      inputs, names);
+        kvg_table_say(
+            t,
+            "Scale 1.0 loses values on %d of %d inputs that can be compared. Its error is larger than with "
+            "calibrated scales: %s.",
+            failing, inputs, names);
     else if (inputs)
-        kvg_table_say(t,
-                      "Scale 1.0 holds on %d of %d input%s: nowhere does it lose values and have %.1f times "
-                      "the error of "
-                      "calibrated scales.",
-                      inputs, inputs, inputs == 1 ? "" : "s", FAILS);
+        kvg_table_say(
+            t,
+            "Scale 1.0 is good enough for the %d input%s that can be compared: on none does it lose values "
+            "and have more than %.1f times the error of calibrated scales.",
+            inputs, inputs == 1 ? "" : "s", FAILS);
     kvg_table_trace(t, "phase=%s path=%s kv_cache_dtype=%s scheme=%s .*input=(%s) ", row->phase, row->path,
                     row->kv_cache_dtype, row->scheme, regex);
 }
 
-/* Inputs of a block that were measured with scale 1.0 and with another: what the section compares. */
+/* Number of inputs of a block that were measured both with scale 1.0 and with a calibrated scale. */
 static int comparable_inputs(const struct kvg_picks *picks, int64_t begin, int64_t end)
 {
     int n = 0;
@@ -439,16 +444,16 @@ int kvg_table_synthetic_quality(struct kvg_table *t)
         int n = comparable_inputs(&picks, begin, end);
         if (n == 0)
             continue;
-        if (!t->all && (printed || n < most)) { /* the richest one tells the story */
+        if (!t->all && (printed || n < most)) { /* the block with the most inputs is enough */
             left_out++;
             continue;
         }
         if (!printed++)
-            kvg_table_heading(t, "What scale 1.0 does where values leave the range: synthetic inputs");
+            kvg_table_heading(t, "Effect of scale 1.0 on synthetic inputs");
         print_effects(t, &picks, begin, end);
     }
     if (left_out)
-        kvg_table_say(t, "%d more combination%s of phase, path, dtype and scheme: --all.", left_out,
+        kvg_table_say(t, "--all shows %d more combination%s of phase, path, dtype and scheme.", left_out,
                       left_out == 1 ? "" : "s");
     kvg_picks_free(&picks);
     return 0;

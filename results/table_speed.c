@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * table_speed.c: time against the roofs.
+ * table_speed.c: times and rates, compared with the roofs.
  *
- * What is bound by memory shows KV bytes per second and shares of the read roofs; what is bound by arithmetic
- * (prefill, and append where the machine's roofs say so) shows flops. Where several kernels or scales were
- * timed for one line, the fastest is shown, with its case id. Rows of a GPU show its clock and power too.
+ * Rows that memory limits show KV bytes per second and shares of the read roofs. Rows that arithmetic limits
+ * (prefill, and append where the roofs of the machine say so) show flops per second. Where several kernels or
+ * scales were timed for one line, the fastest is shown, with its case id. Rows of a GPU also show its clock
+ * and power.
  *
- * The width decides which columns there are: `lay_out` adds them in the order of their worth.
+ * The width of the terminal decides which columns there are: `lay_out` adds them in the order of their
+ * importance.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "group.h"
 #include "table_parts.h"
 
-#define MAX_SHAPES 4 /* shapes printed unless --all: those with the most rows */
+#define MAX_SHAPES 4 /* shapes printed without --all: those with the most rows */
 
-/* Which columns there are beside context, dtype, time, rate and share; kernel is the width of its column, 0
- * for none. */
+/* Widths of the columns; 0 for a column that is left out. Context, time, rate and share are always there. */
 struct columns {
     int dtype, path, kernel, read, times, clock, power, id;
 };
@@ -28,15 +30,10 @@ static int key_of_timed(const struct kvg_row *row, char *text, size_t size)
     if (!kvg_has_context(row) || (row->status != KVG_PASSED && row->status != KVG_SUSPECT) ||
         !isfinite(row->time_median))
         return 0;
-    /* the shape | context, dtype, path | fastest first */
-    snprintf(text, size,
-             "%.40s %d%.20s %.8s %06lld %06lld %06lld %06lld %08lld %.8s %.8s %04lld %.8g %lld "
-             "%06lld|%012lld|%d%.16s %.12s|%020.12f",
-             kvg_on_device(row) ? row->device : "", kvg_rank_phase(row->phase), row->phase, row->cache_state,
-             (long long)row->batch, (long long)row->q_heads, (long long)row->kv_heads,
-             (long long)row->head_dim, (long long)row->block_size, row->layout, row->lengths,
-             (long long)(kvg_on_device(row) ? 0 : row->threads), row->soft_cap, (long long)row->window,
-             strcmp(row->phase, "append") == 0 ? (long long)row->q_len : 0LL, (long long)row->context,
+    /* shape | context | dtype, path | fastest first */
+    char shape[KVG_SHAPE_MAX];
+    kvg_shape_key(row, shape, sizeof(shape));
+    snprintf(text, size, "%s|%012lld|%d%.16s %.12s|%020.12f", shape, (long long)row->context,
              kvg_rank_dtype(row->kv_cache_dtype), row->kv_cache_dtype, row->path, row->time_median);
     return 1;
 }
@@ -51,7 +48,7 @@ static int is_hot(const struct kvg_row *row)
     return strcmp(row->cache_state, "hot") == 0;
 }
 
-/* The highest value of each roof over the rows of a shape, and the lowest gather roof; NaN where unknown. */
+/* The highest value of each roof over the rows of a shape, and the lowest gather roof. NaN if unknown. */
 struct shape_roofs {
     double read, gather_least, gather_most, cache, copy, flop, bf16, fp8;
 };
@@ -80,14 +77,15 @@ static void print_roofs(struct kvg_table *t, const struct kvg_row *row, const st
         kvg_table_say(t, "roofs: matrix products, bf16 %s TFLOP/s, FP8 %s TFLOP/s",
                       kvg_cell_digits(r->bf16 / 1e12, 3, c[0]), kvg_cell_digits(r->fp8 / 1e12, 3, c[1]));
     else if (kvg_bound_by_arithmetic(row))
-        kvg_table_say(t, "roof: %s GFLOP/s", kvg_cell_digits(r->flop / 1e9, 3, c[0]));
+        kvg_table_say(t, "roof: FP32 FMA %s GFLOP/s", kvg_cell_digits(r->flop / 1e9, 3, c[0]));
     else if (is_hot(row))
         kvg_table_say(t, "roofs: cache %s GB/s, memory read %s GB/s",
                       kvg_cell_digits(r->cache / 1e9, 3, c[0]), kvg_cell_digits(r->read / 1e9, 3, c[1]));
     else if (is_store(row))
-        kvg_table_say(t, "roof: copy %s GB/s, read and written", kvg_cell_digits(r->copy / 1e9, 3, c[0]));
+        kvg_table_say(t, "roof: copy %s GB/s (bytes read plus bytes written)",
+                      kvg_cell_digits(r->copy / 1e9, 3, c[0]));
     else if (isfinite(r->gather_least))
-        kvg_table_say(t, "roofs: read %s GB/s; gather, which reads exactly these pages, %s to %s GB/s",
+        kvg_table_say(t, "roofs: read %s GB/s; gather (reads exactly these pages) %s to %s GB/s",
                       kvg_cell_digits(r->read / 1e9, 3, c[0]),
                       kvg_cell_digits(r->gather_least / 1e9, 3, c[1]),
                       kvg_cell_digits(r->gather_most / 1e9, 3, c[2]));
@@ -99,29 +97,17 @@ static void print_shape(struct kvg_table *t, const struct kvg_picks *picks, int6
 {
     const struct kvg_row *row = picks->picks[begin].row;
     const struct shape_roofs roofs = highest_roofs(picks, begin, end);
-    char extra[128] = "", where[80], tokens[48] = "";
-    if (row->window > 0)
-        snprintf(extra, sizeof(extra), ", window %lld", (long long)row->window);
-    if (row->soft_cap > 0)
-        snprintf(extra + strlen(extra), sizeof(extra) - strlen(extra), ", soft cap %g", row->soft_cap);
-    if (row->batch > 1)
-        snprintf(extra + strlen(extra), sizeof(extra) - strlen(extra), ", %s lengths", row->lengths);
-    if (kvg_on_device(row))
-        snprintf(where, sizeof(where), "%.70s", row->device);
-    else
-        snprintf(where, sizeof(where), "%lld thread%s", (long long)row->threads,
-                 row->threads == 1 ? "" : "s");
+    char shape[256], tokens[48] = "";
+    kvg_shape_words(row, shape, sizeof(shape));
     if (strcmp(row->phase, "append") == 0)
         snprintf(tokens, sizeof(tokens), " of %lld tokens", (long long)row->q_len);
-    kvg_table_say(t, "%s%s, %s cache, batch %lld, %lld/%lld heads, head_dim %lld, pages of %lld %s, %s%s",
-                  row->phase, tokens, row->cache_state, (long long)row->batch, (long long)row->q_heads,
-                  (long long)row->kv_heads, (long long)row->head_dim, (long long)row->block_size, row->layout,
-                  where, extra);
+    kvg_table_say(t, "%s%s, %s cache, %s", row->phase, tokens, row->cache_state, shape);
     print_roofs(t, row, &roofs);
 }
 
-/* The two shares of roofs that matter to a row. A hot row is held against the cache: it beats the memory. A
- * store reads and writes: it is held against the copy, which is its roofline. */
+/* The two shares of roofs that a row shows. A hot row is compared with the cache roof, because it can be
+ * faster than the memory. A store reads and writes, so it is compared with the copy roof, which is its
+ * roofline. */
 static void shares(const struct kvg_row *row, double out[2])
 {
     if (kvg_bound_by_arithmetic(row)) {
@@ -136,7 +122,8 @@ static void shares(const struct kvg_row *row, double out[2])
     }
 }
 
-/* Samples that scatter say more about the machine than about the kernel. Quiet runs have a few percent. */
+/* Samples that scatter this much depend on the machine more than on the kernel. On a quiet machine the ratio
+ * is a few percent. */
 #define NOISY 0.25 /* (third - first quartile) / median */
 static int noisy(const struct kvg_row *row)
 {
@@ -145,24 +132,27 @@ static int noisy(const struct kvg_row *row)
 
 enum { KERNEL_LEAST = 14, KERNEL_USUAL = 22 };
 
-/* Columns by their worth, as long as there is room: what tells lines apart first, then what a GPU's numbers
- * depend on, then the second share; what is left widens the kernel's names. */
+/* Adds columns while there is room: first what tells lines apart, then what the numbers of a GPU depend on,
+ * then the second share. The remaining room goes to the names of the kernels. */
 static struct columns lay_out(const struct kvg_table *t, const struct kvg_picks *picks, int64_t begin,
                               int64_t end)
 {
     struct columns c = {.dtype = kvg_dtype_width(t->results)};
-    int longest = KERNEL_USUAL, clock = 0, power = 0;
+    int longest = KERNEL_USUAL, clock = 0, power = 0, read = 0;
     for (int64_t p = begin; p < end; p++) {
         const struct kvg_row *row = picks->picks[p].row;
+        double share[2];
         int length = (int)strlen(row->kernel) + 1;
         longest = length > longest ? length : longest;
         clock |= isfinite(row->sm_clock);
         power |= isfinite(row->power);
+        shares(row, share);
+        read |= isfinite(share[1]);
     }
     const struct {
         int *column, width, wanted;
-    } extras[] = {{&c.kernel, KERNEL_LEAST, 1}, {&c.times, 7, 1},     {&c.path, 8, 1}, {&c.id, 9, 1},
-                  {&c.clock, 6, clock},         {&c.power, 5, power}, {&c.read, 7, 1}};
+    } extras[] = {{&c.kernel, KERNEL_LEAST, 1}, {&c.times, 7, 1},     {&c.path, 8, 1},   {&c.id, 9, 1},
+                  {&c.clock, 6, clock},         {&c.power, 5, power}, {&c.read, 7, read}};
     int left = t->width - (2 + 7 + 2 + c.dtype + 9 + 8 + 9 + 1);
     for (size_t i = 0; i < sizeof(extras) / sizeof(extras[0]); i++)
         if (extras[i].wanted) {
@@ -187,12 +177,12 @@ static void print_head(struct kvg_table *t, const struct columns *c, const struc
     fprintf(t->out, "  %7s  %-*s", "context", c->dtype, "dtype");
     fprintf(t->out, "%-*s%-*s", c->path, c->path ? "path" : "", c->kernel, c->kernel ? "kernel" : "");
     fprintf(t->out, "%9s%8s%9s", "time", math ? "GFLOP/s" : is_store(row) ? "GB/s" : "KV GB/s", share);
-    fprintf(t->out, "%*s%*s%*s%*s", c->read, c->read ? (math ? "% roofl" : "% read") : "", c->clock,
+    fprintf(t->out, "%*s%*s%*s%*s", c->read, c->read ? (math ? "% roof" : "% read") : "", c->clock,
             c->clock ? "MHz" : "", c->power, c->power ? "W" : "", c->times, c->times ? "x auto" : "");
     fputs(c->id ? "  case\n" : "\n", t->out);
 }
 
-/* A cell that is left out with its column. */
+/* A cell of a column that may be left out. */
 static void put_cell(FILE *out, int width, const char *text)
 {
     if (width)
@@ -217,14 +207,14 @@ static void print_speed_line(struct kvg_table *t, const struct columns *columns,
     put_cell(t->out, columns->clock, kvg_cell_fixed(row->sm_clock / 1e6, 0, c));
     put_cell(t->out, columns->power, kvg_cell_fixed(row->power, 0, c));
     put_cell(t->out, columns->times, kvg_cell_fixed(times_auto, 2, c));
-    fputs(!trusted ? "?" : noisy(row) ? "~" : " ", t->out);
+    fputs(!trusted ? "?" : noisy(row) ? "~" : columns->id ? " " : "", t->out);
     fprintf(t->out, "%s%s\n", columns->id ? " " : "", columns->id ? kvg_cell_case(row, c) : "");
 }
 
-/* From where on is the dtype faster than auto, and by how much at the longest context? */
+/* From which context on a dtype is faster than auto, and by which factor at the longest context. */
 struct gain {
     char name[48];
-    int64_t faster_from; /* smallest context from which it stays faster; -1 never */
+    int64_t faster_from; /* smallest context from which on it is always faster; -1 for none */
     int64_t longest;
     double times; /* at the longest */
 };
@@ -232,7 +222,10 @@ struct gain {
 static void note_gain(struct gain gains[8], int *n, const struct kvg_row *row, double times)
 {
     char name[48];
-    snprintf(name, sizeof(name), "%.16s on path %.12s", row->kv_cache_dtype, row->path);
+    if (is_store(row))
+        snprintf(name, sizeof(name), "%.16s", row->kv_cache_dtype);
+    else
+        snprintf(name, sizeof(name), "%.16s on path %.12s", row->kv_cache_dtype, row->path);
     int i = 0;
     while (i < *n && strcmp(gains[i].name, name) != 0)
         i++;
@@ -244,7 +237,7 @@ static void note_gain(struct gain gains[8], int *n, const struct kvg_row *row, d
         gains[i].faster_from = -1;
         ++*n;
     }
-    if (times <= 1.0)
+    if (times < 1.005) /* printed as 1.00 or less */
         gains[i].faster_from = -1;
     else if (gains[i].faster_from < 0)
         gains[i].faster_from = row->context;
@@ -258,10 +251,10 @@ static void say_gains(struct kvg_table *t, const struct gain *gains, int n)
     for (int i = 0; i < n; i++) {
         kvg_cell_fixed(gains[i].times, 2, c);
         if (gains[i].faster_from < 0)
-            kvg_table_say(t, "%s is not faster than auto (bf16): %s times as fast at %lld.", gains[i].name, c,
-                          (long long)gains[i].longest);
+            kvg_table_say(t, "%s is not faster than auto (bf16) at context %lld: %s times as fast.",
+                          gains[i].name, (long long)gains[i].longest, c);
         else
-            kvg_table_say(t, "%s is faster than auto (bf16) from %lld on: %s times as fast at %lld.",
+            kvg_table_say(t, "%s is faster than auto (bf16) from context %lld on, %s times at %lld.",
                           gains[i].name, (long long)gains[i].faster_from, c, (long long)gains[i].longest);
     }
 }
@@ -276,7 +269,7 @@ static void print_speed(struct kvg_table *t, const struct kvg_picks *picks, int6
     print_head(t, &columns, row);
     for (int64_t at = begin, context_end; at < end; at = context_end) {
         context_end = kvg_group_end(picks, at, kvg_key_prefix(picks->picks[at].key, 2));
-        double reference = NAN; /* auto sorts first, its fastest row first */
+        double reference = NAN; /* auto comes first, and its fastest row before the others */
         if (strcmp(picks->picks[at].row->kv_cache_dtype, "auto") == 0 &&
             picks->picks[at].row->status == KVG_PASSED)
             reference = picks->picks[at].row->time_median;
@@ -295,10 +288,12 @@ static void print_speed(struct kvg_table *t, const struct kvg_picks *picks, int6
     say_gains(t, gains, n_gains);
     if (scattered)
         kvg_table_say(
-            t, "~ noisy (%d of %d): the samples scatter; measure on a quiet machine before you compare.",
-            scattered, lines);
+            t,
+            "~: noisy (%d of %d lines): the quartiles are more than %.0f %% of the median apart. Measure "
+            "on a quiet machine before you compare.",
+            scattered, lines, 100 * NOISY);
     if (suspect)
-        kvg_table_say(t, "? faster than the roof allows: the time stands, no throughput is claimed.");
+        kvg_table_say(t, "?: faster than the roof allows. The time is shown, but no throughput.");
     row = picks->picks[begin].row;
     char cap[32] = "";
     if (row->lengths[0] && strcmp(row->lengths, "uniform") != 0)
@@ -309,7 +304,7 @@ static void print_speed(struct kvg_table *t, const struct kvg_picks *picks, int6
                     (long long)row->block_size, row->layout, cap, row->cache_state);
 }
 
-/* How many shapes have more rows than the one that starts at `at`, or as many and come before it? */
+/* Number of shapes with more rows than the one that starts at `at`, or with as many rows and before it. */
 static int64_t larger_shapes(const struct kvg_picks *picks, int64_t at, int64_t rows)
 {
     int64_t larger = 0;
@@ -340,8 +335,8 @@ int kvg_table_speed(struct kvg_table *t)
         print_speed(t, &picks, begin, end);
     }
     if (left_out)
-        kvg_table_say(t, "%lld more shapes were timed (%lld rows): --all.", (long long)left_out,
-                      (long long)rows_left_out);
+        kvg_table_say(t, "--all shows %lld more shape%s (%lld rows).", (long long)left_out,
+                      left_out == 1 ? "" : "s", (long long)rows_left_out);
     kvg_picks_free(&picks);
     return 0;
 }

@@ -1,5 +1,5 @@
-# Every figure as SVG and PNG with its table; figures without data are left out and said so.
-command -v gnuplot > /dev/null || { cat "${BASH_SOURCE%.sh}.stdout"; exit; } # nothing to draw with
+# Every figure as SVG and PNG with its data table; figures without data are reported as left out.
+command -v gnuplot > /dev/null || { cat "${BASH_SOURCE%.sh}.stdout"; exit; } # without gnuplot there is nothing to test
 /usr/bin/python3 "$KVG_SOURCE/tests/fixtures/make_results.py" > run.jsonl
 "$KVGAUGE" plot run.jsonl --out 'deep/er folder' || exit
 cd 'deep/er folder' || exit
@@ -9,7 +9,7 @@ for f in *.svg; do
 done
 ls | grep -c '\.tsv$'
 ls | grep -v -e '\.tsv$' -e '\.svg$' -e '\.png$' # no temporary file is left
-# The table holds the numbers of the rows: bf16 takes 4096.25 bytes a token (2 x 2 x 8 x 128, and a 4-byte entry of
+# The data table has the numbers of the rows: bf16 takes 4096.25 bytes a token (2 x 2 x 8 x 128, and a 4-byte entry of
 # the block table for 16 tokens).
 grep '^32768' footprint_h8_d128_p16.tsv | head -1
 cd ../..
@@ -17,6 +17,6 @@ cd ../..
 ls one
 "$KVGAUGE" plot run.jsonl --out two --only heatmap --filter '-smollm2' 2>&1
 echo "exit $?"
-# One number is no map.
+# A single number gives no heat map.
 "$KVGAUGE" plot run.jsonl --out three --only heatmap --filter 'path=fp8 .*per_tensor calibration=none .*layer=0 ' 2>&1
 echo "exit $?"

@@ -1,6 +1,6 @@
-# Figures of a run on a GPU: both paths and all dtypes in one, the gather roofs of bf16 and FP8 apart, stores against the
-# copy roof, two matrix roofs.
-command -v gnuplot > /dev/null || { cat "${BASH_SOURCE%.sh}.stdout"; exit; } # nothing to draw with
+# Figures of a run on a GPU: both paths and all dtypes in one picture, separate gather roofs of bf16 and FP8, stores
+# with the copy roof, two matrix roofs.
+command -v gnuplot > /dev/null || { cat "${BASH_SOURCE%.sh}.stdout"; exit; } # without gnuplot there is nothing to test
 /usr/bin/python3 "$KVG_SOURCE/tests/fixtures/make_results.py" gpu > run.jsonl
 "$KVGAUGE" plot run.jsonl --out out --format svg > log || exit
 grep -o "[^<>]*</text>" out/throughput_decode_cold_b8_*_gpu.svg | sed "s/<.*//" | sort -u | grep -E 'roof|path'
@@ -8,7 +8,7 @@ grep -o "[^<>]*</text>" out/throughput_store_cold_b8_*_gpu.svg | sed "s/<.*//" |
 grep -o "[^<>]*</text>" out/roofline_gpu.svg | sed "s/<.*//" | sort -u | grep -E 'matrix|FLOP/s$'
 # The last block of the table: context, read, gather of bf16 and of FP8 (0.97 x 4600 moved / (moved + 12 MB)).
 grep '^1024' out/throughput_decode_cold_b8_*.tsv | tail -1 | cut -f1-4
-# A gather roof above the read roof at the smallest context: the axis reaches it. One that no rate comes near is named.
+# The axis reaches a gather roof above the read roof at the smallest context. A roof far above all rates is only named.
 /usr/bin/python3 - <<'PY'
 import json
 rows = [json.loads(line) for line in open("run.jsonl")]
@@ -27,7 +27,7 @@ for way in high far; do
     grep -o "[^<>]*</text>" $way/throughput_decode_cold_b8_*_gpu.svg | sed "s/<.*//" | grep -E '^ *[0-9]{4,}$' | sort -n | tail -1
 done
 grep -o "[^<>]*</text>" far/throughput_decode_cold_b8_*_gpu.svg | sed "s/<.*//" | sort -u | grep roof
-# All roofs far above the rates: none is drawn, all are named.
+# All roofs far above the rates: none is drawn, all are in the key.
 sed -E 's/"(read|gather|copy)_roof": *[0-9.e+]+/"\1_roof": 4e14/g' run.jsonl > none.jsonl
 "$KVGAUGE" plot none.jsonl --out none --only throughput --format svg > log 2>&1 || cat log
 grep -o "[^<>]*</text>" none/throughput_decode_cold_b8_*_gpu.svg | sed "s/<.*//" | sort -u | grep roof

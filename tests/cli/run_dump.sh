@@ -42,6 +42,6 @@ run --kernel faulty/none,faulty/zeros $shape --dump one.h5 --out b.h5; echo "exi
 run --kernel faulty/zeros $shape --quiet --dump one.h5 --out b.h5 2> /dev/null; echo "exit $?"
 ls one.h5
 echo "--- what the block says"
-"$KVGAUGE" show a.h5 --filter zeros | grep -A 1 -e ' dump ' -e ' suspect '
+"$KVGAUGE" show a.h5 --filter zeros | grep -A 1 -e ' dump ' -e ' suspected '
 echo "--- nowhere to write"
 run --kernel faulty/zeros $shape --dump none/such/place --out c.h5; echo "exit $?"

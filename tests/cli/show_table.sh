@@ -4,10 +4,10 @@ $python3 "$KVG_SOURCE/tests/fixtures/make_results.py" > run.jsonl
 "$KVGAUGE" show run.jsonl --format hdf5 --out run.h5
 "$KVGAUGE" show run.h5 > table || exit
 "$KVGAUGE" show run.jsonl | sed 's/run\.jsonl/run.h5/' | cmp - table && echo "journal and file: the same table"
-# Commands are there to be copied and may be longer.
+# Commands may be longer, because they are there to be copied.
 grep -v -e '^  rows: ' -e '^    kvgauge run' table | awk 'length($0) > 100 {print "too wide: " $0}'
 grep -c $'\033' table # no colour in a file
-# Each command that lists rows finds the rows its section is about.
+# Each command that lists rows finds the rows of its part.
 sed -n 's/^  rows: kvgauge //p' table | while read -r command; do
     eval "\"$KVGAUGE\" $command" > rows || echo "fails: $command"
     grep -q '^Every row\|Every row' rows || echo "lists nothing: $command"

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A result file opens in xarray (both engines), netCDF4, h5py and pandas, and every value in it is the one that
-stands in the journal it was made from.
+"""A result file opens in xarray (both engines), netCDF4, h5py and pandas, and every value in it equals the value in
+the journal it was made from.
 
-Run by tests/run.sh with /usr/bin/python3, where Debian's modules are. Needs $KVGAUGE and $KVG_SOURCE. Each library
-opens the file in a process of its own: what does not suit netCDF-C ends that process with a signal.
+tests/run.sh runs it with /usr/bin/python3, which has Debian's modules. Needs $KVGAUGE and $KVG_SOURCE. Each library
+opens the file in a process of its own, because netCDF-C crashes on files that it does not support.
 """
 import json
 import math
@@ -118,7 +118,7 @@ def with_pandas(path, rows):
     assert len(frame) == len(rows)
     if not rows:
         return  # pandas makes no columns from no records
-    assert list(frame.columns) == list(schema()), "the table's columns are not the schema's, in order"
+    assert list(frame.columns) == list(schema()), "the columns of the table are not those of the schema, in the same order"
 
     def read(name):
         values = frame[name].tolist()

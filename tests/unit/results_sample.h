@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * results_sample.h: rows with every awkward value, and an exact comparison, for the tests of results/.
+ * results_sample.h: rows with awkward values, and an exact comparison, for the tests of results/.
  */
 #ifndef KVG_TESTS_RESULTS_SAMPLE_H
 #define KVG_TESTS_RESULTS_SAMPLE_H
@@ -17,7 +17,7 @@
 #include <cmocka.h>
 #include "results/file.h"
 
-/* Values that break careless writers, by turns over columns and rows. */
+/* Values that are hard to write and read. Columns and rows take them in turn. */
 static const double sample_floats[] = {0.0,     -0.0,   1.0 / 3.0, NAN, INFINITY, -INFINITY,    DBL_MAX,
                                        DBL_MIN, 5e-324, -1e-300,   0.1, 1e22,     123456789.125};
 static const int64_t sample_ints[] = {-1, 0, 1, INT64_MAX, INT64_MIN, (INT64_C(1) << 53) + 1, 131072};
@@ -70,7 +70,7 @@ static inline void sample_results(struct kvg_results *results, int64_t rows)
     results->count = rows;
 }
 
-/* Same bits, but any NaN equals any NaN. */
+/* The same bits; any NaN equals any other NaN. */
 static inline void assert_same_float(double a, double b)
 {
     if (isnan(a) && isnan(b))
@@ -117,7 +117,7 @@ static inline void assert_same_results(const struct kvg_results *a, const struct
         assert_same_row(&a->rows[i], &b->rows[i]);
 }
 
-/* A new folder under /tmp; removed by the test's own teardown. */
+/* A new folder under /tmp, which the teardown of the test removes. */
 static inline char *sample_folder(void)
 {
     static char folder[64];
@@ -133,7 +133,7 @@ static inline void remove_folder(const char *folder)
     assert_int_equal(system(command), 0);
 }
 
-/* Whole file as malloc'ed text with its size. */
+/* The content of a file, malloc'ed and with a NUL after it. */
 static inline char *sample_read(const char *path, size_t *size)
 {
     FILE *file = fopen(path, "rb");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_common.c: what failed rows share and passed ones do not, on rows made by hand.
+ * test_common.c: the condition that failed rows meet and passed rows do not, on rows made by hand.
  */
 #include <stdarg.h>
 #include <setjmp.h>
@@ -36,7 +36,7 @@ static void test_common(void **state)
 {
     (void)state;
     struct kvg_row rows[5];
-    /* another kernel's rows and other verdicts say nothing */
+    /* rows of another kernel and rows with other verdicts do not count */
     set(&rows[0], "a", "HND", "fp8", 0, KVG_INCORRECT);
     set(&rows[1], "a", "HND", "dequant", 40, KVG_INCORRECT);
     set(&rows[2], "a", "NHD", "fp8", 0, KVG_PASSED);

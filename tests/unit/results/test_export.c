@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_export.c: the exports, against text written by hand from RFC 4180, RFC 8259 and the Markdown table
- * syntax; and every float back from CSV and JSON to the same bits.
+ * test_export.c: the exports, compared with text written by hand after RFC 4180, RFC 8259 and the Markdown
+ * table syntax. Every float must come back from CSV and JSON with the same bits.
  */
 #include <jansson.h>
 #include "tests/unit/results_sample.h"

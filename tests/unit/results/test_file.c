@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_file.c: result files: exact round trip, the layout that other tools rely on, and refusals that leave
- * what was there untouched. That Python's libraries open the file is tests/python/test_open_everywhere.py.
+ * test_file.c: result files: exact round trip, the layout that other tools rely on, and failed writes that
+ * leave the old file unchanged. tests/python/test_open_everywhere.py checks that Python's libraries open the
+ * file.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -27,7 +28,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    umount2(folder, MNT_DETACH); /* where a test failed with its mount in place */
+    umount2(folder, MNT_DETACH); /* a failed test may leave its mount */
     remove_folder(folder);
     return 0;
 }
@@ -63,7 +64,7 @@ static void round_trip_is_exact(void **state)
     }
 }
 
-/* ---------------------------------------------------------------- the layout, seen through HDF5 itself */
+/* ---------------------------------------------------------------- the layout, read with HDF5 itself */
 
 static herr_t no_forbidden_type(hid_t group, const char *name, const H5L_info_t *info, void *data)
 {
@@ -175,7 +176,7 @@ static void newer_schema_is_refused_and_newer_minor_is_read(void **state)
     expect_refusal(KVG_EXIT_USAGE, "schema 2.0.0; this kvgauge reads up to 1.x");
     assert_int_equal(kvg_facts_set_text(&in.run, "schema_version", "1.99.0"), 0);
     assert_int_equal(kvg_file_write(path, &in, &error), 0);
-    hid_t file = H5Fopen(path, H5F_ACC_RDWR, H5P_DEFAULT); /* a column of the future, and one of ours gone */
+    hid_t file = H5Fopen(path, H5F_ACC_RDWR, H5P_DEFAULT); /* an unknown column, and a known one removed */
     hsize_t n = 2;
     hid_t space = H5Screate_simple(1, &n, NULL);
     hid_t set = H5Dcreate2(file, "results/from_the_future", H5T_NATIVE_INT, space, H5P_DEFAULT, H5P_DEFAULT,
@@ -220,7 +221,7 @@ static void wrong_types_and_lengths_are_refused(void **state)
     kvg_results_free(&in);
 }
 
-/* Every cut and many flipped bytes: an error or rows, never a crash (run under ASan too). */
+/* A file that is cut short, or has a flipped bit, gives an error or rows, but no crash. */
 static void damaged_files_never_crash(void **state)
 {
     (void)state;
@@ -290,14 +291,14 @@ static void a_write_that_does_not_fit_leaves_the_old_file(void **state)
     kvg_results_free(&new);
 }
 
-/* A real full disk and a real read-only folder need a mount, hence root (who ignores modes). */
+/* A full disk and a read-only folder need a mount: root ignores the modes of folders. */
 static void a_full_or_read_only_disk_leaves_the_old_file(void **state)
 {
     (void)state;
     struct kvg_results old, new;
     struct kvg_error error = {0};
     if (mount("none", folder, "tmpfs", 0, "size=512k") != 0) {
-        print_message("no mount possible (%s); the limit on the file size stands in\n", strerror(errno));
+        print_message("no mount possible (%s): only the limit on the file size is tested\n", strerror(errno));
         skip();
     }
     sample_results(&old, 2);
@@ -352,6 +353,32 @@ static void devices_folders_and_odd_targets(void **state)
     kvg_results_free(&in);
 }
 
+/* The files of results/published/, with the numbers of rows that its README.md and the files' tables
+ * state. */
+static void published_files_open(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int64_t rows, passed;
+    } files[] = {{"h200/h200.h5", 420, 420}, {"cpu-zen3/quick.h5", 556, 555}};
+    const char *source = getenv("KVG_SOURCE");
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        struct kvg_results results;
+        struct kvg_error error = {0};
+        char name[4096];
+        int64_t passed = 0;
+        snprintf(name, sizeof(name), "%s/results/published/%s", source ? source : ".", files[i].name);
+        if (kvg_results_read(name, &results, &error))
+            fail_msg("%s", error.text);
+        for (int64_t r = 0; r < results.count; r++)
+            passed += results.rows[r].status == KVG_PASSED;
+        assert_int_equal(results.count, files[i].rows);
+        assert_int_equal(passed, files[i].passed);
+        kvg_results_free(&results);
+    }
+}
+
 static void nothing_is_printed_by_hdf5(void **state)
 {
     (void)state;
@@ -388,6 +415,7 @@ int main(void)
         IN_FOLDER(a_full_or_read_only_disk_leaves_the_old_file),
         IN_FOLDER(devices_folders_and_odd_targets),
         IN_FOLDER(nothing_is_printed_by_hdf5),
+        cmocka_unit_test(published_files_open),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_journal.c: what goes into a journal comes back, whatever happens to the last line.
+ * test_journal.c: rows written to a journal are read back, even if the last line is incomplete.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -74,7 +74,7 @@ static void a_row_is_one_line_of_json(void **state)
     }
 }
 
-/* Every possible cut of the last line: the rows before it are all there, nothing else is. */
+/* Wherever the last line is cut, exactly the rows before it are read. */
 static void a_torn_last_line_is_dropped(void **state)
 {
     (void)state;
@@ -95,7 +95,7 @@ static void a_torn_last_line_is_dropped(void **state)
         assert_same_row(&in.rows[0], &out.rows[0]);
         kvg_results_free(&out);
     }
-    sample_write(path, text, size - 1); /* all but the newline: not known to be whole */
+    sample_write(path, text, size - 1); /* without its newline the row does not count as complete */
     struct kvg_journal *journal = kvg_journal_append(path, &error);
     assert_non_null(journal);
     assert_int_equal(kvg_journal_write(journal, &in.rows[1], &error), 0);
@@ -173,7 +173,7 @@ static void bad_lines_are_named(void **state)
         {HEADER "[1]\n", ":2: not a JSON object"},
         {HEADER "\n", ":2: not JSON"},
         {HEADER "{\"case_id\":7}\n", ":2: case_id is not a string"},
-        {HEADER "{\"batch\":1}\n", ":2: not a row: it has no case_id"},
+        {HEADER "{\"batch\":1}\n", ":2: not a row: case_id is missing"},
         {HEADER "{\"case_id\":\"a\",\"batch\":1.5}\n", ":2: batch is not an integer"},
         {HEADER "{\"case_id\":\"a\",\"batch\":99999999999999999999}\n", ":2: not JSON"},
         {HEADER "{\"case_id\":\"a\",\"time_median\":\"fast\"}\n", ":2: time_median is neither"},
@@ -193,8 +193,8 @@ static void bad_lines_are_named(void **state)
          "\"machine\":{}}\n",
          "not MAJOR.MINOR.PATCH"},
         {"{\"kvgauge_journal\":1,\"run\":{\"x\":[]},\"machine\":{}}\n", "run.x is neither text nor a number"},
-        {"", "no whole first line"},
-        {"{\"kvgauge_journal\":1", "no whole first line"},
+        {"", "the first line is missing or incomplete"},
+        {"{\"kvgauge_journal\":1", "the first line is missing or incomplete"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         expect_refusal(cases[i].text, strlen(cases[i].text), KVG_EXIT_USAGE, cases[i].part);
@@ -262,7 +262,7 @@ static void two_writers_are_one_too_many(void **state)
     kvg_results_free(&in);
 }
 
-/* A limit on the file size stands in for the full disk: the write that does not fit leaves no half line. */
+/* A limit on the file size acts as the full disk. A write that does not fit leaves no incomplete line. */
 static void a_full_disk_leaves_whole_lines(void **state)
 {
     (void)state;
@@ -285,7 +285,7 @@ static void a_full_disk_leaves_whole_lines(void **state)
     assert_int_equal(failed, -1);
     assert_int_equal(error.exit_code, KVG_EXIT_TROUBLE);
     assert_non_null(strstr(error.text, strerror(EFBIG)));
-    assert_int_equal(kvg_journal_write(journal, &in.rows[0], &error), 0); /* room again */
+    assert_int_equal(kvg_journal_write(journal, &in.rows[0], &error), 0); /* the limit is gone */
     assert_int_equal(kvg_journal_close(journal, &error), 0);
     assert_int_equal(kvg_journal_read(path, &out, &error), 0);
     assert_int_equal(out.count, 2);

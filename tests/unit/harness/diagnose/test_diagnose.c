@@ -343,13 +343,12 @@ static void test_block(void **state)
         FILE *out = open_memstream(&printed, &size);
         kvg_failure_print(out, &row, &style);
         fclose(out);
-        assert_non_null(strstr(
-            printed, "bound     3 of 512, worst 2 times what is allowed: 0.5 against 0.25 +- 0.125\n"));
-        assert_non_null(strstr(printed, "at sequence 1 query 0 head 5 dim 17\n"));
-        assert_non_null(strstr(printed, "8 heads down, 3 sequences across\n"));
+        assert_non_null(strstr(printed, "bound     3 of 512, worst: 0.5, reference 0.25 +- 0.125\n"));
+        assert_non_null(strstr(printed, "2 times the allowed error, at sequence 1 query 0 head 5 dim 17\n"));
+        assert_non_null(strstr(printed, "map of 8 heads (down) and 3 sequences (across)\n"));
         assert_non_null(strstr(printed, unicode ? "0-3  \u00b7 \u00b7\n" : "0-3  . .\n"));
         assert_non_null(strstr(printed, unicode ? "4-7  \u00b7\u2582N\n" : "4-7  .2N\n"));
-        assert_non_null(strstr(printed, "suspect   mask: the window is ignored\n"));
+        assert_non_null(strstr(printed, "suspected mask: the window is ignored\n"));
         assert_null(strchr(printed, '\033'));
         free(printed);
     }

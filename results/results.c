@@ -1,12 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * filter.c: keep the rows a person asked for.
+ * results.c: see results.h.
  */
-#include <regex.h>
-#include <string.h>
-#include "group.h"
+#include "results.h"
 
-/* 8 to 16 hexadecimal digits and nothing else: the start of a case id. */
+#include <regex.h>
+#include <stdlib.h>
+#include <string.h>
+
+void kvg_results_free(struct kvg_results *results)
+{
+    for (int64_t i = 0; i < results->count; i++)
+        kvg_row_free(&results->rows[i]);
+    free(results->rows);
+    kvg_facts_free(&results->run);
+    kvg_facts_free(&results->machine);
+    memset(results, 0, sizeof(*results));
+}
+
+/* 1 for the start of a case id: 8 to 16 hexadecimal digits and nothing else. */
 static int is_case_id(const char *text)
 {
     size_t n = strspn(text, "0123456789abcdef");

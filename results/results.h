@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * results.h: everything that a journal or a result file holds.
+ */
+#ifndef KVG_RESULTS_RESULTS_H
+#define KVG_RESULTS_RESULTS_H
+
+#include "facts.h"
+#include "row.h"
+
+struct kvg_results {
+    struct kvg_facts run;     /* schema_name, schema_version, run_uuid, created_utc, generator, git_sha,
+                                 git_dirty, argv, seed, suite, complete */
+    struct kvg_facts machine; /* cpu, isa, governor, memory, caches, roofs, fingerprint */
+    struct kvg_row *rows;     /* [count], owned */
+    int64_t count;
+};
+void kvg_results_free(struct kvg_results *results); /* also zeroes the results */
+
+/* Keeps the rows whose case string matches the POSIX extended regex `filter`, and frees the others. A leading
+ * '-' keeps the rows that do not match. A filter of 8 to 16 hexadecimal digits is the start of a case id. */
+int kvg_results_filter(struct kvg_results *results, const char *filter, struct kvg_error *error);
+
+#endif
