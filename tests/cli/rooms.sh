@@ -37,6 +37,7 @@ find harness -type f \( -name '*.c' -o -name '*.h' -o -name '*.cc' -o -name '*.c
     while read -r room; do grep -q "^$room *:" harness/ROOMS || echo "harness/$room: stands in no room"; done
 # Loops. a.c and a.h are one node; "a b" means that a.* includes b.*.
 for folder in reference kernels kernels/cpu kernels/cuda results plots harness/device/cuda $(sed -nE 's|^([a-z]+) *:.*|harness/\1|p' harness/ROOMS); do
+    [ -d "$folder" ] || continue
     find "$folder" -maxdepth 1 -type f | grep -E '\.(c|cc|cu|h|cuh)$' | xargs -r grep -H '^ *# *include "[^/]*"' |
         sed -nE 's|^.*/([A-Za-z0-9_]+)\.[a-z]+: *# *include "([A-Za-z0-9_]+)\..*|\1 \2|p' |
         awk '$1 != $2' | sort -u | tsort 2>&1 > /dev/null | sed "s|^tsort: -|$folder|"

@@ -15,11 +15,9 @@
 #include <cmocka.h>
 #include <jansson.h>
 
+#include "harness/machine/clock.h"
 #include "harness/measure/measure.h"
 #include "kernels/kernel.h"
-#include "harness/machine/clock.h"
-#include "harness/cli/benchmark_flags.h"
-#include "harness/execute/options.h"
 
 #define assert_near(a, b, within) assert_true(fabs((a) - (b)) <= (within))
 
@@ -256,61 +254,6 @@ static void many_benchmarks_in_a_row(void **state)
     }
 }
 
-static void good_flags(void **state)
-{
-    const char *flags[] = {"--benchmark_out=a.json",
-                           "--benchmark_out_format=json",
-                           "--benchmark_min_time=0.5s",
-                           "--benchmark_repetitions=9",
-                           "--benchmark_time_unit=us",
-                           "--benchmark_context=a=b",
-                           "--benchmark_min_warmup_time=0.1",
-                           "--benchmark_report_aggregates_only=true",
-                           NULL};
-    struct kvg_run_options options;
-    const char *out;
-    (void)state;
-    kvg_run_options_default(&options);
-    assert_int_equal(kvg_benchmark_flags(flags, &options, &out, NULL), 0);
-    assert_string_equal(out, "a.json");
-    assert_near(options.min_time, 0.5, 1e-12);
-    assert_int_equal(options.min_samples, 9);
-    assert_int_equal(options.max_samples, 9);
-    assert_int_equal(kvg_benchmark_flags(NULL, &options, &out, NULL), 0);
-    assert_null(out);
-}
-
-static void bad_flags(void **state)
-{
-    static const struct {
-        const char *flag, *said;
-    } bad[] = {{"--benchmark_filter=x", "use --filter"},
-               {"--benchmark_list_tests", "kvgauge list"},
-               {"--benchmark_enable_random_interleaving=true", "one case at a time"},
-               {"--benchmark_nonsense=1", "not a flag that is passed on"},
-               {"--benchmark_out=", "name of a file"},
-               {"--benchmark_out_format=csv", "json"},
-               {"--benchmark_min_time=soon", "a number from 0"},
-               {"--benchmark_min_time=-1", "a number from 0"},
-               {"--benchmark_min_time=nan", "a number from 0"},
-               {"--benchmark_repetitions=0", "a number from 1 to 256"},
-               {"--benchmark_repetitions=257", "a number from 1 to 256"},
-               {"--benchmark_time_unit=h", "ns, us, ms or s"},
-               {"--benchmark_context=a", "KEY=VALUE"},
-               {"--benchmark_report_aggregates_only=maybe", "true or false"}};
-    (void)state;
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        const char *flags[] = {bad[i].flag, NULL}, *out;
-        struct kvg_run_options options;
-        struct kvg_error error;
-        kvg_run_options_default(&options);
-        assert_int_equal(kvg_benchmark_flags(flags, &options, &out, &error), -1);
-        assert_int_equal(error.exit_code, KVG_EXIT_USAGE);
-        assert_non_null(strstr(error.text, bad[i].said));
-        assert_non_null(strstr(error.text, bad[i].flag));
-    }
-}
-
 static void clock_goes_forward(void **state)
 {
     double last = kvg_now();
@@ -337,8 +280,6 @@ int main(void)
         cmocka_unit_test(single_calls_say_so),
         cmocka_unit_test(report_holds_every_sample),
         cmocka_unit_test(many_benchmarks_in_a_row),
-        cmocka_unit_test(good_flags),
-        cmocka_unit_test(bad_flags),
         cmocka_unit_test(clock_goes_forward),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
