@@ -2,12 +2,14 @@
  *
  * diagnose.c: from an output that did not hold to a kind of fault.
  */
-#include "parts.h"
+#include "diagnose.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "parts.h"
 
 enum { FAILED_ROWS = 16, HELD_ROWS = 8, FEW = 5 /* every fifth */ };
 #define COST_LIMIT 2e9          /* keys * dims of all suppositions and rows */
@@ -16,20 +18,6 @@ enum { FAILED_ROWS = 16, HELD_ROWS = 8, FEW = 5 /* every fifth */ };
 #define OUT_OF_THE_QUESTION 1.5 /* farther than the nearest, log2, on a few rows */
 #define EXPLAINED 0.2           /* share of the distance that a supposition may leave */
 #define RESEMBLES 0.5           /* the same, for a weaker word */
-
-const char *kvg_run_words(enum kvg_run_kind run)
-{
-    static const char *const words[] = {[KVG_RUN_FIRST] = "the first run",
-                                        [KVG_RUN_SECOND] = "the second run, on the same inputs",
-                                        [KVG_RUN_TIMED] = "the last timed run",
-                                        [KVG_RUN_REPEAT] = "one of many runs on the same inputs",
-                                        [KVG_RUN_NO_LSE] = "a run without an lse",
-                                        [KVG_RUN_FAR] = "a run in pages far into the cache",
-                                        [KVG_RUN_RENEWED] = "a run after the inputs changed in place",
-                                        [KVG_RUN_SPECIAL] = "a run on special values",
-                                        [KVG_RUN_QUEUED] = "a run queued behind other work"};
-    return words[run];
-}
 
 /* ---------------------------------------------------------------- rows worth looking at */
 
@@ -47,16 +35,11 @@ struct look {
     double lse_off[FAILED_ROWS + HELD_ROWS]; /* their lse error over what is allowed; 0 without an lse */
 };
 
-static int64_t place_of(const struct kvg_prepared *p, const struct kvg_ref_row *at)
-{
-    return ((int64_t)p->cu_q_lens[at->seq] + at->q_index) * p->problem.q_heads + at->q_head;
-}
-
 /* Largest error over allowed error of a sampled row. */
 static double row_ratio(const struct kvg_failure *f, int64_t i)
 {
     const struct kvg_expectation *e = f->expectation;
-    const int64_t dim = e->p->problem.head_dim, place = place_of(e->p, &e->sample.rows[i]);
+    const int64_t dim = e->p->problem.head_dim, place = kvg_sample_place(e->p, &e->sample.rows[i]);
     double ratio = 0.0;
     for (int64_t d = 0; d < dim; d++) {
         const double got = (double)kvg_ref_bf16_decode(f->out[place * dim + d]);
@@ -129,7 +112,7 @@ static double steps(double distance)
 static double row_distance(const struct look *k, int64_t i, const float *supposed, double lse)
 {
     const struct kvg_expectation *e = k->f->expectation;
-    const int64_t place = place_of(k->p, &e->sample.rows[i]);
+    const int64_t place = kvg_sample_place(k->p, &e->sample.rows[i]);
     double off = 0.0, allowed = 0.0, size = 0.0, right = 0.0, largest = 0.0;
     int64_t odd = 0;
     for (int64_t d = 0; d < k->dim; d++) {
@@ -235,7 +218,7 @@ static int all_zero(const struct look *k)
 {
     const struct kvg_expectation *e = k->f->expectation;
     for (int r = 0; r < k->failed; r++) {
-        const int64_t place = place_of(k->p, &e->sample.rows[k->chosen[r]]);
+        const int64_t place = kvg_sample_place(k->p, &e->sample.rows[k->chosen[r]]);
         for (int64_t d = 0; d < k->dim; d++)
             if ((k->f->out[place * k->dim + d] & 0x7fffu) != 0)
                 return 0;
@@ -251,7 +234,7 @@ static int single_elements(const struct look *k)
 {
     const struct kvg_expectation *e = k->f->expectation;
     for (int r = 0; r < k->failed; r++) {
-        const int64_t i = k->chosen[r], place = place_of(k->p, &e->sample.rows[i]);
+        const int64_t i = k->chosen[r], place = kvg_sample_place(k->p, &e->sample.rows[i]);
         int wrong = 0, far = 0;
         for (int64_t d = 0; d < k->dim; d++) {
             const double got = (double)kvg_ref_bf16_decode(k->f->out[place * k->dim + d]);
@@ -274,7 +257,7 @@ static double factor_of(const struct look *k, int64_t kv_head, int64_t sequence,
     double xy = 0.0, xx = 0.0, yy = 0.0;
     for (int r = 0; r < k->count; r++) {
         const struct kvg_ref_row *at = &e->sample.rows[k->chosen[r]];
-        const int64_t place = place_of(k->p, at);
+        const int64_t place = kvg_sample_place(k->p, at);
         if ((kv_head >= 0 && at->q_head / group != kv_head) || (sequence >= 0 && at->seq != sequence))
             continue;
         for (int64_t d = 0; d < k->dim; d++) {
@@ -312,7 +295,7 @@ static void measure_rows(struct look *k)
 {
     const struct kvg_expectation *e = k->f->expectation;
     for (int r = 0; r < k->count; r++) {
-        const int64_t i = k->chosen[r], place = place_of(k->p, &e->sample.rows[i]);
+        const int64_t i = k->chosen[r], place = kvg_sample_place(k->p, &e->sample.rows[i]);
         double off = 0.0, size = 0.0;
         for (int64_t d = 0; d < k->dim; d++) {
             const double got = (double)kvg_ref_bf16_decode(k->f->out[place * k->dim + d]);
@@ -333,7 +316,7 @@ static int row_sum_is_off(const struct look *k)
     const struct kvg_expectation *e = k->f->expectation;
     int seen = 0;
     for (int r = 0; r < k->failed && k->f->lse; r++) {
-        const int64_t i = k->chosen[r], place = place_of(k->p, &e->sample.rows[i]);
+        const int64_t i = k->chosen[r], place = kvg_sample_place(k->p, &e->sample.rows[i]);
         const double shrink = exp((double)e->lse_emulated[i] - (double)k->f->lse[place]);
         double off = 0.0, size = 0.0;
         if (k->lse_off[r] <= 1.0)

@@ -2,22 +2,11 @@
  *
  * diagnose_missing.c: outputs that still hold what lay there before the call, and rows that see no key.
  */
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "parts.h"
 
 #define UNWRITTEN 0xffffu /* what the harness fills an output with */
-
-void kvg_diagnosis_say(struct kvg_diagnosis *d, enum kvg_fault_class suspected, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(d->why, sizeof d->why, format, args);
-    va_end(args);
-    d->suspected = suspected;
-}
 
 struct unwritten {
     int64_t rows, rows_whole, rows_empty,
@@ -35,7 +24,8 @@ static void find_unwritten(const struct kvg_failure *f, struct unwritten *u)
         for (int64_t i = 0; i < p->cu_q_lens[b + 1] - p->cu_q_lens[b]; i++) {
             const int empty = kvg_sample_visible(p, b, i) == 0;
             for (int64_t h = 0; h < heads; h++) {
-                const int64_t place = (p->cu_q_lens[b] + i) * heads + h;
+                const struct kvg_ref_row at = {(int32_t)b, (int32_t)i, (int32_t)h};
+                const int64_t place = kvg_sample_place(p, &at);
                 int64_t count = 0;
                 for (int64_t d = 0; d < dim; d++)
                     if (f->out[place * dim + d] == UNWRITTEN && count++ == 0 && d < u->first_dim)

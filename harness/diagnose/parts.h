@@ -5,10 +5,7 @@
 #ifndef KVG_HARNESS_DIAGNOSE_PARTS_H
 #define KVG_HARNESS_DIAGNOSE_PARTS_H
 
-#include "diagnose.h"
-
-void kvg_diagnosis_say(struct kvg_diagnosis *d, enum kvg_fault_class suspected, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+#include "failure.h"
 
 /* Both: 1 when that is what is wrong, and *d says so. */
 int kvg_diagnose_missing(const struct kvg_failure *f, struct kvg_diagnosis *d); /* elements not written */

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/verify/expectation.h"
+
 #define LN2 0.69314718055994531
 #define LOG2E 1.4426950408889634
 
@@ -498,7 +500,7 @@ static void attend(const struct kvg_suppose *s, enum kvg_supposition what, const
 /* The row that lies at this one's place in an lse of [heads, tokens]. */
 static struct kvg_ref_row transposed(const struct kvg_prepared *p, const struct kvg_ref_row *at)
 {
-    const int64_t place = (p->cu_q_lens[at->seq] + at->q_index) * p->problem.q_heads + at->q_head;
+    const int64_t place = kvg_sample_place(p, at);
     const int64_t token = place % p->total_q;
     int64_t b = 0;
     while (token >= p->cu_q_lens[b + 1])

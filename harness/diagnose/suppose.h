@@ -6,8 +6,8 @@
  * supposition (suppositions.def) changes one thing in plain code that otherwise does what the kernel
  * declares: operands and P rounded, tiles in order, splits merged. Slow and only for rows that have failed.
  */
-#ifndef KVG_HARNESS_SUPPOSE_H
-#define KVG_HARNESS_SUPPOSE_H
+#ifndef KVG_HARNESS_DIAGNOSE_SUPPOSE_H
+#define KVG_HARNESS_DIAGNOSE_SUPPOSE_H
 
 #include "harness/prepare/prepare.h"
 

@@ -71,8 +71,8 @@
  *
  * All in double; the unit is that of the output unless a name says `rel`.
  */
-#ifndef KVG_HARNESS_BOUNDS_H
-#define KVG_HARNESS_BOUNDS_H
+#ifndef KVG_HARNESS_VERIFY_BOUNDS_H
+#define KVG_HARNESS_VERIFY_BOUNDS_H
 
 #include <stdint.h>
 #include "kernels/kernel.h"

@@ -13,6 +13,7 @@
 #include "rms.h"
 #include "systematic.h"
 #include "shares.h"
+#include "verify.h"
 
 #define REASON_MAX 2048
 
@@ -66,17 +67,12 @@ static void note(struct check *check, double ratio, const struct kvg_ref_row *ro
     check->allowed = allowed;
 }
 
-static int64_t row_of(const struct kvg_prepared *p, const struct kvg_ref_row *at)
-{
-    return ((int64_t)p->cu_q_lens[at->seq] + at->q_index) * p->problem.q_heads + at->q_head;
-}
-
 /* ---------------------------------------------------------------- every element */
 
 static void scan_row(struct comparison *c, const struct kvg_ref_row *at, int64_t visible)
 {
     const struct kvg_prepared *p = c->e->p;
-    const int64_t d = p->problem.head_dim, row = row_of(p, at);
+    const int64_t d = p->problem.head_dim, row = kvg_sample_place(p, at);
     for (int64_t j = 0; j < d; j++) {
         const uint16_t code = c->out[row * d + j];
         const int finite = (code & 0x7f80) != 0x7f80;
@@ -114,7 +110,7 @@ static void compare_row(struct comparison *c, int64_t i)
 {
     const struct kvg_expectation *e = c->e;
     const struct kvg_ref_row *at = &e->sample.rows[i];
-    const int64_t d = e->p->problem.head_dim, row = row_of(e->p, at);
+    const int64_t d = e->p->problem.head_dim, row = kvg_sample_place(e->p, at);
     for (int64_t j = 0; j < d; j++) {
         const int64_t k = i * d + j;
         const double got = (double)kvg_ref_bf16_decode(c->out[row * d + j]);
@@ -155,8 +151,8 @@ static void compare_group(struct comparison *c, int64_t from, int64_t count)
     double largest = 0.0, zero_ratio = 0.0;
     for (int64_t n = 0; n < count; n++) {
         const int64_t i = e->order[from + n];
-        kvg_systematic_row(&sums, d, c->out + row_of(e->p, &e->sample.rows[i]) * d, e->emulated + i * d,
-                           e->noise + i * d, e->loss + i * d, &e->group_tail);
+        kvg_systematic_row(&sums, d, c->out + kvg_sample_place(e->p, &e->sample.rows[i]) * d,
+                           e->emulated + i * d, e->noise + i * d, e->loss + i * d, &e->group_tail);
         for (int64_t k = i * d; k < (i + 1) * d; k++) {
             largest = fmax(largest, fabs((double)e->emulated[k]));
             zero_ratio = fmax(zero_ratio, ratio_of(0.0, (double)e->emulated[k], e->probable[k]));
@@ -191,7 +187,8 @@ static void compare_rms(struct comparison *c)
     const struct kvg_ref_row *at = NULL;
     for (int64_t i = 0; i < e->sample.count; i++, before = sums.sum) {
         const struct kvg_ref_row *row = &e->sample.rows[i];
-        kvg_rms_row(&sums, d, c->out + row_of(e->p, row) * d, e->emulated + i * d, e->noise + i * d);
+        kvg_rms_row(&sums, d, c->out + kvg_sample_place(e->p, row) * d, e->emulated + i * d,
+                    e->noise + i * d);
         if (sums.sum - before > most)
             most = sums.sum - before, at = row;
     }
@@ -208,11 +205,7 @@ static void compare_sample(struct comparison *c)
         compare_row(c, i);
     compare_rms(c);
     for (int64_t from = 0, count; from < e->sample.count; from += count) {
-        for (count = 1;
-             from + count < e->sample.count &&
-             kvg_same_group(&e->sample.rows[e->order[from]], &e->sample.rows[e->order[from + count]]);
-             count++)
-            ;
+        count = kvg_expectation_group_size(e, from);
         compare_group(c, from, count);
     }
 }
@@ -355,7 +348,7 @@ static void fill_row(const struct comparison *c, struct kvg_row *row)
     row->kernel_max_abs = c->kernel_max;
     row->bound_ratio_max = c->bound.ratio;
     row->prob_ratio_max = c->probable.ratio;
-    row->worst_index = row_of(c->e->p, &c->bound.row) * d + c->bound.dim;
+    row->worst_index = kvg_sample_place(c->e->p, &c->bound.row) * d + c->bound.dim;
     row->zero_ratio = c->zero_ratio;
     row->gain_min = c->gain_min;
     row->gain_max = c->gain_max;

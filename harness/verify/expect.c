@@ -13,6 +13,7 @@
 #include "systematic.h"
 #include "nearest_sums.h"
 #include "shares.h"
+#include "verify.h"
 
 /* Default work: sum over rows of visible keys * head_dim. About a second on two cores for both references and
  * the unquantised output. */
@@ -30,13 +31,13 @@ struct kvg_expectation_part {
     int64_t from, count;
     struct kvg_bound bound;
     struct terms terms;
-    struct kvg_nearest nearest;
+    struct kvg_nearest_sums nearest;
 };
 
 static void part_free(struct kvg_expectation_part *part)
 {
     free(part->terms.block);
-    kvg_nearest_free(&part->nearest);
+    kvg_nearest_sums_free(&part->nearest);
 }
 
 void kvg_expectation_free(struct kvg_expectation *e)
@@ -111,7 +112,7 @@ static void bound_rows(struct kvg_expectation *e, const struct kvg_expectation_p
     const int64_t d = e->p->problem.head_dim, from = part->from, count = part->count;
     const struct kvg_bound *bound = &part->bound;
     const struct terms *terms = &part->terms;
-    const struct kvg_nearest *nearest = &part->nearest;
+    const struct kvg_nearest_sums *nearest = &part->nearest;
 #pragma omp parallel for schedule(static) num_threads(e->p->problem.threads)
     for (int64_t i = 0; i < count; i++) {
         const struct kvg_ref_row *at = &e->sample.rows[from + i];
@@ -237,7 +238,7 @@ static int expect_part(struct kvg_expectation *e, const struct kvg_kernel *kerne
         kvg_ref_attention_drift(a, &how, &drift, rows, count, e->emulated + from * d, e->lse_emulated + from,
                                 &terms->drift) != 0 ||
         standard_loss(e, a, &part->bound, &how, terms->drift.partial, from, count) != 0 ||
-        kvg_nearest_make(a, &declared, &part->bound, rows, count, &part->nearest) != 0)
+        kvg_nearest_sums_make(a, &declared, &part->bound, rows, count, &part->nearest) != 0)
         return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory in the reference (%lld rows)",
                         (long long)count);
     bound_rows(e, part);
@@ -304,9 +305,13 @@ static int compare_order(const void *left, const void *right, void *rows)
     return (a->q_index > b->q_index) - (a->q_index < b->q_index);
 }
 
-int kvg_same_group(const struct kvg_ref_row *a, const struct kvg_ref_row *b)
+int64_t kvg_expectation_group_size(const struct kvg_expectation *e, int64_t from)
 {
-    return a->seq == b->seq && a->q_head == b->q_head;
+    int64_t count = 1;
+    while (from + count < e->sample.count &&
+           kvg_same_group(&e->sample.rows[e->order[from]], &e->sample.rows[e->order[from + count]]))
+        count++;
+    return count;
 }
 
 static int expectation_alloc(struct kvg_expectation *e)
@@ -360,9 +365,8 @@ static int sample_rows(struct kvg_expectation *e, const struct kvg_kernel *kerne
         e->order[i] = i;
     if (e->sample.count > 0)
         qsort_r(e->order, (size_t)e->sample.count, sizeof *e->order, compare_order, e->sample.rows);
-    for (int64_t i = 0; i < e->sample.count; i++)
-        e->groups +=
-            i == 0 || !kvg_same_group(&e->sample.rows[e->order[i - 1]], &e->sample.rows[e->order[i]]);
+    for (int64_t i = 0; i < e->sample.count; i += kvg_expectation_group_size(e, i))
+        e->groups++;
     return 0;
 }
 

@@ -2,11 +2,10 @@
  *
  * expectation.h: inside of verify: what verify.c computes and verify_compare.c reads.
  */
-#ifndef KVG_HARNESS_EXPECTATION_H
-#define KVG_HARNESS_EXPECTATION_H
+#ifndef KVG_HARNESS_VERIFY_EXPECTATION_H
+#define KVG_HARNESS_VERIFY_EXPECTATION_H
 
 #include "bounds.h"
-#include "verify.h"
 #include "sample.h"
 
 struct kvg_shares;
@@ -46,6 +45,9 @@ int kvg_expect_kept(const struct kvg_prepared *p, const struct kvg_kernel *kerne
  * when out of memory. */
 int kvg_expectation_hold(struct kvg_expectation *e, const struct kvg_expectation_hold *to);
 
+/* Number of rows of the group that begins at order[from]. */
+int64_t kvg_expectation_group_size(const struct kvg_expectation *e, int64_t from);
+
 /* One named check of a comparison: how many failed, and the worst of them. */
 struct kvg_check {
     const char *name;
@@ -59,8 +61,5 @@ enum { KVG_CHECKS = 11 };
 /* The checks of kvg_compare_attention once more, for a row that failed. */
 void kvg_compare_checks(const struct kvg_expectation *e, const uint16_t *out, const float *lse,
                         struct kvg_check checks[KVG_CHECKS]);
-
-/* 1 when both rows belong to one (sequence, query head). */
-int kvg_same_group(const struct kvg_ref_row *a, const struct kvg_ref_row *b);
 
 #endif

@@ -16,8 +16,8 @@
  * noise^2 <= sum v_r + 2 sqrt(x sum v_r^2) + 2 x max v_r  but for e^-x (Hsu, Kakade and Zhang, 2012, for
  *           sub-Gaussian noise); the roundings by Hoeffding; the two by Minkowski.
  */
-#ifndef KVG_HARNESS_RMS_H
-#define KVG_HARNESS_RMS_H
+#ifndef KVG_HARNESS_VERIFY_RMS_H
+#define KVG_HARNESS_VERIFY_RMS_H
 
 #include <stdint.h>
 #include "bounds.h"

@@ -354,11 +354,9 @@ int kvg_shares_expect(const struct kvg_expectation *e, const struct kvg_kernel *
 /* y - r of every element; 0 where there is none. */
 static double *errors_of(const struct kvg_shares *s, const uint16_t *out)
 {
-    const struct kvg_prepared *p = s->e->p;
     double *error = malloc((size_t)(s->rows * s->dim) * sizeof *error);
     for (int64_t i = 0; i < s->rows && error; i++) {
-        const struct kvg_ref_row *at = &s->e->sample.rows[s->row[i]];
-        const int64_t row = ((int64_t)p->cu_q_lens[at->seq] + at->q_index) * p->problem.q_heads + at->q_head;
+        const int64_t row = kvg_sample_place(s->e->p, &s->e->sample.rows[s->row[i]]);
         for (int64_t d = 0; d < s->dim; d++) {
             const float r = s->e->emulated[s->row[i] * s->dim + d];
             const double e = (double)kvg_ref_bf16_decode(out[row * s->dim + d]) -

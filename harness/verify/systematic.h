@@ -41,8 +41,8 @@
  * any. Such an output is called undefined: the standard is not sure of its first bit, half the output, at the
  * rate of the test. Where FP32 is declared there is no standard, and every output is defined.
  */
-#ifndef KVG_HARNESS_SYSTEMATIC_H
-#define KVG_HARNESS_SYSTEMATIC_H
+#ifndef KVG_HARNESS_VERIFY_SYSTEMATIC_H
+#define KVG_HARNESS_VERIFY_SYSTEMATIC_H
 
 #include <stdint.h>
 #include "bounds.h"

@@ -6,8 +6,8 @@
  * and the kernel's declared arithmetic, and then any number of outputs (before timing, after timing, second
  * run) is compared with it. The derivation of the bounds stands in bounds.h.
  */
-#ifndef KVG_HARNESS_VERIFY_H
-#define KVG_HARNESS_VERIFY_H
+#ifndef KVG_HARNESS_VERIFY_VERIFY_H
+#define KVG_HARNESS_VERIFY_VERIFY_H
 
 #include "harness/prepare/prepare.h"
 

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <cmocka.h>
 #include "harness/diagnose/diagnose.h"
+#include "harness/verify/verify.h"
 #include "results/failure.h"
 #include "tests/unit/scalar_attention.h"
 

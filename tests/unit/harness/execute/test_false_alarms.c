@@ -18,6 +18,7 @@
 #include "harness/verify/expectation.h"
 #include "harness/verify/systematic.h"
 #include "harness/verify/shares.h"
+#include "harness/verify/verify.h"
 #include "tests/unit/scalar_attention.h"
 
 /* What the stub kernel declares: set before kvg_expect. */

@@ -10,6 +10,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 #include "harness/verify/shares.h"
+#include "harness/verify/verify.h"
 #include "tests/unit/scalar_attention.h"
 
 static struct kvg_arithmetic declaration;
