@@ -43,18 +43,12 @@ static double row_ratio(const struct kvg_failure *f, int64_t i)
     double ratio = 0.0;
     for (int64_t d = 0; d < dim; d++) {
         const double got = (double)kvg_ref_bf16_decode(f->out[place * dim + d]);
-        const double bound = fabs(got - (double)e->exact[i * dim + d]) / e->worst[i * dim + d];
-        const double probable = fabs(got - (double)e->emulated[i * dim + d]) / e->probable[i * dim + d];
-        if (!isfinite(got))
-            return INFINITY;
-        ratio = fmax(ratio, fmax(bound, probable)); /* 0/0 is no error: fmax passes over NaN */
+        ratio = fmax(ratio, kvg_bound_ratio(got, (double)e->exact[i * dim + d], e->worst[i * dim + d]));
+        ratio = fmax(ratio, kvg_bound_ratio(got, (double)e->emulated[i * dim + d], e->probable[i * dim + d]));
     }
-    if (f->lse) {
-        const double got = (double)f->lse[place];
-        if (!isfinite(got))
-            return INFINITY;
-        ratio = fmax(ratio, fabs(got - (double)e->lse_emulated[i]) / e->lse_probable[i]);
-    }
+    if (f->lse)
+        ratio = fmax(ratio,
+                     kvg_bound_ratio((double)f->lse[place], (double)e->lse_emulated[i], e->lse_probable[i]));
     return ratio;
 }
 
@@ -82,7 +76,7 @@ static int choose_rows(struct look *k)
     if (!state)
         return -1;
     for (int64_t i = 0; i < rows; i++) {
-        state[i] = !(row_ratio(k->f, i) <= 1.0);
+        state[i] = row_ratio(k->f, i) > 1.0;
         failed += state[i];
     }
     /* Suppositions cost as many passes over the keys; long contexts get fewer rows. */
@@ -124,7 +118,7 @@ static double row_distance(const struct look *k, int64_t i, const float *suppose
         if (!isfinite(got) || !isfinite(want))
             continue;
         off += (got - want) * (got - want);
-        largest = got == want ? largest : fmax(largest, fabs(got - want) / bound);
+        largest = fmax(largest, kvg_bound_ratio(got, want, bound));
         allowed += bound * bound;
         size += want * want;
         right += emulated * emulated;
@@ -138,7 +132,7 @@ static double row_distance(const struct look *k, int64_t i, const float *suppose
     const double got = (double)k->f->lse[place];
     if (isnan(got) && isnan(lse))
         return distance;
-    return distance + (got == lse ? 0.0 : steps(fabs(got - lse) / e->lse_probable[i]));
+    return distance + (got == lse ? 0.0 : steps(kvg_bound_ratio(got, lse, e->lse_probable[i])));
 }
 
 /* Means over every `step`-th of the chosen rows. */
@@ -304,9 +298,9 @@ static void measure_rows(struct look *k)
             size += want * want;
         }
         k->rel[r] = isfinite(off) ? sqrt(off / size) : INFINITY;
-        k->lse_off[r] = k->f->lse
-                            ? fabs((double)k->f->lse[place] - (double)e->lse_emulated[i]) / e->lse_probable[i]
-                            : 0.0;
+        k->lse_off[r] = k->f->lse ? kvg_bound_ratio((double)k->f->lse[place], (double)e->lse_emulated[i],
+                                                    e->lse_probable[i])
+                                  : 0.0;
     }
 }
 

@@ -68,12 +68,6 @@ static void keep_worst(struct kvg_evidence *out, const struct kvg_evidence_eleme
     out->n_worst = kept + 1;
 }
 
-static double ratio_of(double got, double want, double allowed)
-{
-    const double error = fabs(got - want);
-    return !isfinite(got) ? INFINITY : error == 0.0 ? 0.0 : error / allowed;
-}
-
 static void look_at_row(const struct kvg_failure *f, int64_t i, struct kvg_evidence *out)
 {
     const struct kvg_expectation *e = f->expectation;
@@ -84,8 +78,8 @@ static void look_at_row(const struct kvg_failure *f, int64_t i, struct kvg_evide
     for (int64_t d = 0; d < dim; d++) {
         const int64_t k = i * dim + d;
         const double got = (double)kvg_ref_bf16_decode(f->out[place * dim + d]);
-        const double bound = ratio_of(got, (double)e->exact[k], e->worst[k]);
-        const double probable = ratio_of(got, (double)e->emulated[k], e->probable[k]);
+        const double bound = kvg_bound_ratio(got, (double)e->exact[k], e->worst[k]);
+        const double probable = kvg_bound_ratio(got, (double)e->emulated[k], e->probable[k]);
         const int exact = bound >= probable;
         const struct kvg_evidence_element element = {
             .at = {kvg_prepared_sequence(e->p, at->seq), at->q_index, at->q_head, d},
@@ -98,8 +92,8 @@ static void look_at_row(const struct kvg_failure *f, int64_t i, struct kvg_evide
             keep_worst(out, &element);
     }
     if (f->lse)
-        row_ratio =
-            fmax(row_ratio, ratio_of((double)f->lse[place], (double)e->lse_emulated[i], e->lse_probable[i]));
+        row_ratio = fmax(row_ratio, kvg_bound_ratio((double)f->lse[place], (double)e->lse_emulated[i],
+                                                    e->lse_probable[i]));
     heat_put(&out->heat, at->q_head, position, e->p->total_q, kvg_heat_level(row_ratio));
 }
 

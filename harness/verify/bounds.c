@@ -343,6 +343,16 @@ double kvg_bound_worst(const struct kvg_bound *b, const struct kvg_bound_row *ro
     return error + b->out_rel * (o + error) + b->out_floor + REFERENCE_WORST * e->abs_pv;
 }
 
+double kvg_bound_ratio(double got, double reference, double allowed)
+{
+    const double error = fabs(got - reference);
+    if (!isfinite(got) || isnan(error) || isnan(allowed))
+        return INFINITY;
+    if (error == 0.0 || isinf(allowed))
+        return 0.0;
+    return error / allowed;
+}
+
 double kvg_bound_bennett(double variance, double largest, double log_odds)
 {
     if (!(variance > 0.0) || !(largest > 0.0))

@@ -192,6 +192,16 @@ double kvg_bound_lse_worst(const struct kvg_bound *b, const struct kvg_bound_row
 double kvg_bound_lse_probable(const struct kvg_bound *b, const struct kvg_bound_row *row,
                               const struct kvg_bound_tail *tail);
 
+/* Error over what is allowed. Above 1 fails a check. Never NaN:
+ *
+ *   got is NaN or infinite         infinity, whatever is allowed
+ *   reference or allowed is NaN    infinity
+ *   got equals the reference       0, even where nothing is allowed
+ *   nothing is allowed             infinity
+ *   allowed is infinite            0: such a bound is no limit
+ */
+double kvg_bound_ratio(double got, double reference, double allowed);
+
 /* Bennett: smallest t with P(|sum| >= t) <= e^-log_odds' for independent zero-mean terms of variance
  * `variance` in all, none above `largest`. */
 double kvg_bound_bennett(double variance, double largest, double log_odds);

@@ -39,19 +39,6 @@ struct comparison {
     int64_t blind_groups, undefined_groups, zero_groups, nonfinite_sampled;
 };
 
-/* ---------------------------------------------------------------- ratios */
-
-/* |got - want| over what is allowed. NaN never passes; nothing wrong is 0 even where nothing is allowed. */
-static double ratio_of(double got, double want, double allowed)
-{
-    const double error = fabs(got - want);
-    if (!isfinite(got) || isnan(allowed))
-        return INFINITY;
-    if (error == 0.0)
-        return 0.0;
-    return isinf(allowed) ? 0.0 : error / allowed;
-}
-
 static void note(struct check *check, double ratio, const struct kvg_ref_row *row, int64_t dim, double got,
                  double reference, double allowed)
 {
@@ -117,10 +104,10 @@ static void compare_row(struct comparison *c, int64_t i)
         const double exact = (double)e->exact[k], plain = e->unquantised ? (double)e->unquantised[k] : NAN;
         const double error = fabs(got - exact);
         c->nonfinite_sampled += !isfinite(got);
-        note(&c->bound, ratio_of(got, exact, e->worst[k]), at, j, got, exact, e->worst[k]);
-        note(&c->probable, ratio_of(got, (double)e->emulated[k], e->probable[k]), at, j, got,
+        note(&c->bound, kvg_bound_ratio(got, exact, e->worst[k]), at, j, got, exact, e->worst[k]);
+        note(&c->probable, kvg_bound_ratio(got, (double)e->emulated[k], e->probable[k]), at, j, got,
              (double)e->emulated[k], e->probable[k]);
-        c->zero_ratio = fmax(c->zero_ratio, ratio_of(0.0, (double)e->emulated[k], e->probable[k]));
+        c->zero_ratio = fmax(c->zero_ratio, kvg_bound_ratio(0.0, (double)e->emulated[k], e->probable[k]));
         c->kernel_sq += error * error;
         c->exact_sq += exact * exact;
         c->quant_sq += (exact - plain) * (exact - plain);
@@ -131,8 +118,8 @@ static void compare_row(struct comparison *c, int64_t i)
     if (!c->lse)
         return;
     const double got = (double)c->lse[row], exact = (double)e->lse_exact[i];
-    const double worst = ratio_of(got, exact, e->lse_worst[i]);
-    const double probable = ratio_of(got, (double)e->lse_emulated[i], e->lse_probable[i]);
+    const double worst = kvg_bound_ratio(got, exact, e->lse_worst[i]);
+    const double probable = kvg_bound_ratio(got, (double)e->lse_emulated[i], e->lse_probable[i]);
     c->lse_max = isfinite(got) ? fmax(c->lse_max, fabs(got - exact)) : INFINITY;
     if (worst > probable)
         note(&c->lse_check, worst, at, -1, got, exact, e->lse_worst[i]);
@@ -155,7 +142,7 @@ static void compare_group(struct comparison *c, int64_t from, int64_t count)
                            e->emulated + i * d, e->noise + i * d, e->loss + i * d, &e->group_tail);
         for (int64_t k = i * d; k < (i + 1) * d; k++) {
             largest = fmax(largest, fabs((double)e->emulated[k]));
-            zero_ratio = fmax(zero_ratio, ratio_of(0.0, (double)e->emulated[k], e->probable[k]));
+            zero_ratio = fmax(zero_ratio, kvg_bound_ratio(0.0, (double)e->emulated[k], e->probable[k]));
         }
     }
     kvg_systematic_result(&sums, &e->group_tail, e->hold.allowance, &result);
@@ -165,14 +152,14 @@ static void compare_group(struct comparison *c, int64_t from, int64_t count)
         c->blind_groups += !(result.undefined >= KVG_DEFINED);
     }
     if (!isnan(result.gain)) {
-        note(&c->gain, ratio_of(result.gain, 1.0, result.gain_limit), at, -1, result.gain, 1.0,
+        note(&c->gain, kvg_bound_ratio(result.gain, 1.0, result.gain_limit), at, -1, result.gain, 1.0,
              result.gain_limit);
         c->gain_min = fmin(c->gain_min, result.gain);
         c->gain_max = fmax(c->gain_max, result.gain);
         c->gain_limit = fmax(isnan(c->gain_limit) ? 0.0 : c->gain_limit, result.gain_limit);
     }
     if (!isnan(result.offset))
-        note(&c->offset, ratio_of(result.offset, 0.0, result.offset_limit), at, -1, result.offset, 0.0,
+        note(&c->offset, kvg_bound_ratio(result.offset, 0.0, result.offset_limit), at, -1, result.offset, 0.0,
              result.offset_limit);
 }
 
@@ -194,7 +181,7 @@ static void compare_rms(struct comparison *c)
     }
     kvg_rms_result(&sums, &e->case_tail, &result);
     if (!isnan(result.rms))
-        note(&c->rms, ratio_of(result.rms, 0.0, result.limit), at, -1, result.rms, result.predicted,
+        note(&c->rms, kvg_bound_ratio(result.rms, 0.0, result.limit), at, -1, result.rms, result.predicted,
              result.limit);
 }
 
@@ -433,7 +420,7 @@ void kvg_compare_checks(const struct kvg_expectation *e, const uint16_t *out, co
                                  .got = r->effect,
                                  .reference = 0,
                                  .allowed = r->limit,
-                                 .ratio = fabs(r->effect) / r->limit};
+                                 .ratio = r->ratio};
         if (r->failures)
             class_words((enum kvg_share_kind)kind, r->worst, to->where, sizeof to->where);
     }

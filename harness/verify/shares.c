@@ -370,7 +370,6 @@ static double *errors_of(const struct kvg_shares *s, const uint16_t *out)
 int kvg_shares_compare(const struct kvg_shares *s, const uint16_t *out,
                        struct kvg_share_result results[KVG_SHARE_KINDS])
 {
-    double worst[KVG_SHARE_KINDS] = {0};
     for (int k = 0; k < KVG_SHARE_KINDS; k++)
         results[k] = (struct kvg_share_result){.effect = NAN, .limit = NAN};
     if (!s)
@@ -387,10 +386,10 @@ int kvg_shares_compare(const struct kvg_shares *s, const uint16_t *out,
             continue;
         for (int64_t n = 0; n < s->rows * s->dim; n++)
             sum += error[n] * (double)x[n];
-        const double ratio = sum == 0.0 ? 0.0 : fabs(sum) / class->limit;
+        const double ratio = kvg_bound_ratio(sum, 0.0, class->limit);
         result->failures += ratio > 1.0;
-        if (result->of++ == 0 || ratio > worst[class->kind]) {
-            worst[class->kind] = ratio;
+        if (result->of++ == 0 || ratio > result->ratio) {
+            result->ratio = ratio;
             result->worst = class->index;
             result->effect = sum / class->power;
             result->limit = class->limit / class->power;

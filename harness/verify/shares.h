@@ -49,6 +49,7 @@ struct kvg_share_result {
     int64_t failures, of; /* classes */
     int64_t worst;        /* class */
     double effect, limit; /* of the worst; NaN when of = 0 */
+    double ratio;         /* of the worst, as in kvg_bound_ratio; 0 when of = 0 */
 };
 
 struct kvg_shares; /* opaque: rows, x and limits */

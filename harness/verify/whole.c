@@ -42,7 +42,7 @@ static double larger(double a, double b)
 static void add_lse(struct sums *s, double y, double r, double slack, double rel)
 {
     s->lse = larger(fabs(y - r), s->lse);
-    s->lse_ratio = larger(fabs(y - r) / (slack + rel * fmax(1.0, fabs(r))), s->lse_ratio);
+    s->lse_ratio = larger(kvg_bound_ratio(y, r, slack + rel * fmax(1.0, fabs(r))), s->lse_ratio);
 }
 
 static double relative(const struct sums *s)
@@ -139,7 +139,7 @@ struct worst {
 
 static void note(struct worst *w, int64_t seq, int64_t head, const char *what, double got, double allowed)
 {
-    const double ratio = isnan(got) ? INFINITY : got / allowed;
+    const double ratio = kvg_bound_ratio(got, 0.0, allowed);
     w->failures += !(ratio <= 1.0);
     if (!(ratio > w->ratio))
         return;
