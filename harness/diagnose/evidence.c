@@ -99,12 +99,13 @@ static void look_at_row(const struct kvg_failure *f, int64_t i, struct kvg_evide
 
 static void put_checks(const struct kvg_prepared *p, const struct kvg_check *checks, struct kvg_evidence *out)
 {
-    for (int i = 0; i < KVG_CHECKS && out->n_checks < KVG_EVIDENCE_CHECKS; i++) {
-        const struct kvg_check *c = &checks[i];
+    _Static_assert((int)KVG_CHECKS <= (int)KVG_EVIDENCE_CHECKS, "evidence has no room for every check");
+    for (int id = 0; id < KVG_CHECKS; id++) {
+        const struct kvg_check *c = &checks[id];
         if (c->failures == 0)
             continue;
         struct kvg_evidence_check *to = &out->checks[out->n_checks++];
-        const int group = strcmp(c->name, "gain") == 0 || strcmp(c->name, "offset") == 0;
+        const int group = kvg_check_table[id].of == KVG_CHECK_OF_GROUPS;
         snprintf(to->name, sizeof to->name, "%s", c->name);
         to->failed = c->failures;
         to->of = c->of;
@@ -136,8 +137,9 @@ void kvg_evidence_attention(const struct kvg_failure *f, struct kvg_evidence *ou
                  (long long)p->total_q, (long long)p->problem.batch, p->problem.batch == 1 ? "" : "s");
     for (int64_t i = 0; i < e->sample.count; i++)
         look_at_row(f, i, out);
-    if (out->n_worst == 0 && checks[0].failures > 0) { /* NaN in a row that is not in the sample */
-        const struct kvg_check *c = &checks[0];
+    if (out->n_worst == 0 &&
+        checks[KVG_CHECK_NONFINITE].failures > 0) { /* NaN in a row that is not in the sample */
+        const struct kvg_check *c = &checks[KVG_CHECK_NONFINITE];
         out->worst[out->n_worst++] = (struct kvg_evidence_element){
             {kvg_prepared_sequence(p, c->row.seq), c->row.q_index, c->row.q_head, c->dim},
             c->got,

@@ -73,11 +73,11 @@ int kvg_diagnose_missing(const struct kvg_failure *f, struct kvg_diagnosis *d)
 int kvg_diagnose_empty(const struct kvg_failure *f, const struct kvg_check *checks, struct kvg_diagnosis *d)
 {
     const struct kvg_expectation *e = f->expectation;
-    const struct kvg_check *empty = &checks[1], *nonfinite = &checks[0];
-    if (empty->failures == 0)
+    const struct kvg_check *nonfinite = &checks[KVG_CHECK_NONFINITE];
+    if (checks[KVG_CHECK_EMPTY].failures == 0)
         return 0;
-    for (int i = 2; i < KVG_CHECKS; i++)
-        if (checks[i].failures > 0)
+    for (int id = 0; id < KVG_CHECKS; id++)
+        if (id != KVG_CHECK_EMPTY && id != KVG_CHECK_NONFINITE && checks[id].failures > 0)
             return 0;
     if (nonfinite->failures > 0 && kvg_sample_visible(e->p, nonfinite->row.seq, nonfinite->row.q_index) > 0)
         return 0;

@@ -6,6 +6,7 @@
 #define KVG_HARNESS_VERIFY_EXPECTATION_H
 
 #include "bounds.h"
+#include "checks.h"
 #include "sample.h"
 
 struct kvg_shares;
@@ -48,16 +49,6 @@ int kvg_expectation_hold(struct kvg_expectation *e, const struct kvg_expectation
 /* Number of rows of the group that begins at order[from]. */
 int64_t kvg_expectation_group_size(const struct kvg_expectation *e, int64_t from);
 
-/* One named check of a comparison: how many failed, and the worst of them. */
-struct kvg_check {
-    const char *name;
-    int64_t failures, of;
-    struct kvg_ref_row row;
-    int64_t dim;                           /* -1: the check has no dimension */
-    char where[32];                        /* a class of keys instead of a row ("slot 3 of a page"), or "" */
-    double got, reference, allowed, ratio; /* ratio: error over allowed error */
-};
-enum { KVG_CHECKS = 11 };
 /* The checks of kvg_compare_attention once more, for a row that failed. */
 void kvg_compare_checks(const struct kvg_expectation *e, const uint16_t *out, const float *lse,
                         struct kvg_check checks[KVG_CHECKS]);

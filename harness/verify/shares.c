@@ -33,12 +33,6 @@ struct kvg_shares {
     struct share_class *class;
 };
 
-const char *kvg_share_name(enum kvg_share_kind kind)
-{
-    static const char *const names[KVG_SHARE_KINDS] = {"slot", "page", "split"};
-    return names[kind];
-}
-
 void kvg_shares_free(struct kvg_shares *s)
 {
     if (!s)

@@ -41,9 +41,6 @@ enum kvg_share_kind {
 };
 enum kvg_share_page { KVG_SHARE_ODD_PAGES = 0, KVG_SHARE_FIRST_PAGE, KVG_SHARE_LAST_PAGE };
 
-/* "slot", "page", "split". */
-const char *kvg_share_name(enum kvg_share_kind kind);
-
 /* All classes of one kind, and the one whose effect exceeds its limit by most. */
 struct kvg_share_result {
     int64_t failures, of; /* classes */

@@ -147,21 +147,16 @@ static void prepare(enum kvg_path path, enum v_pattern v, struct kvg_prepared *p
     give_values(p, &values, c.seed);
 }
 
-static int says(const struct kvg_row *row, const char *check)
+static enum kvg_check_id check_of(enum kvg_share_kind kind)
 {
-    char word[32];
-    snprintf(word, sizeof word, "%s: ", check);
-    return strstr(row->reason, word) != NULL;
+    return (enum kvg_check_id)(KVG_CHECK_SLOT + (int)kind);
 }
 
-/* The check of that name, as the evidence of a failed row takes it. */
-static const struct kvg_check *check_named(const struct tried *t, const char *name)
+static int says(const struct kvg_row *row, enum kvg_check_id check)
 {
-    for (int i = 0; i < KVG_CHECKS; i++)
-        if (strcmp(t->checks[i].name, name) == 0)
-            return &t->checks[i];
-    fail_msg("no check %s", name);
-    return NULL;
+    char word[32];
+    snprintf(word, sizeof word, "%s: ", kvg_check_table[check].name);
+    return strstr(row->reason, word) != NULL;
 }
 
 /* 3e-4 of the table's excess is found and told right, and no other check says a word. */
@@ -178,18 +173,18 @@ static void test_small_faults(void **state)
             const double excess = (double)(times * f->wrong.excess);
             try_fault(&p, (enum kvg_path)path, f, times, &t);
             const struct kvg_share_result *found = &t.results[f->kind];
-            if (t.row.status != KVG_INCORRECT || !says(&t.row, kvg_share_name(f->kind)))
+            if (t.row.status != KVG_INCORRECT || !says(&t.row, check_of(f->kind)))
                 fail_msg("path %d, %s: %s; effect %g, limit %g", path, f->name, t.row.reason, found->effect,
                          found->limit);
-            if (says(&t.row, "bound") || says(&t.row, "probable") || says(&t.row, "gain") ||
-                says(&t.row, "offset"))
+            if (says(&t.row, KVG_CHECK_BOUND) || says(&t.row, KVG_CHECK_PROBABLE) ||
+                says(&t.row, KVG_CHECK_GAIN) || says(&t.row, KVG_CHECK_OFFSET))
                 fail_msg("path %d, %s is large enough for others: %s", path, f->name, t.row.reason);
             assert_int_equal(found->worst, f->class);
-            const struct kvg_check *check = check_named(&t, kvg_share_name(f->kind));
+            const struct kvg_check *check = &t.checks[check_of(f->kind)];
             assert_string_equal(check->where, f->where);
             assert_true(check->failures > 0 && check->ratio > 1 && check->got == found->effect &&
                         check->allowed == found->limit);
-            assert_int_equal(check_named(&t, "bound")->failures, 0);
+            assert_int_equal(t.checks[KVG_CHECK_BOUND].failures, 0);
             if (!(fabs(found->effect / excess - 1.0) < 0.35))
                 fail_msg("path %d, %s: effect %g, put in %g", path, f->name, found->effect, excess);
             kvg_row_free(&t.row);
@@ -216,7 +211,7 @@ static void test_values_with_a_mean(void **state)
         prepare((enum kvg_path)path, V_NONNEG, &p);
         for (int i = 0; i < FAULTS; i++) {
             try_fault(&p, (enum kvg_path)path, &faults[i], 0.03f, &t);
-            if (!says(&t.row, kvg_share_name(faults[i].kind)))
+            if (!says(&t.row, check_of(faults[i].kind)))
                 fail_msg("path %d, %s: %s", path, faults[i].name, t.row.reason);
             assert_int_equal(t.results[faults[i].kind].worst, faults[i].class);
             kvg_row_free(&t.row);
