@@ -136,8 +136,8 @@ static double row_distance(const struct look *k, int64_t i, const float *suppose
 }
 
 /* Means over every `step`-th of the chosen rows. */
-static int measure(const struct look *k, const struct kvg_suppose *s, enum kvg_supposition what, int step,
-                   double *mean, int *explained)
+static int measure(const struct look *k, const struct kvg_suppose_case *s, enum kvg_supposition what,
+                   int step, double *mean, int *explained)
 {
     double total = 0.0;
     int fine = 0, failed = 0;
@@ -165,7 +165,7 @@ static int measure(const struct look *k, const struct kvg_suppose *s, enum kvg_s
 /* A few rows tell which suppositions are out of the question. */
 static int suppose_all(struct look *k)
 {
-    const struct kvg_suppose s = {.p = k->p, .declared = k->declared, .past = k->f->past};
+    const struct kvg_suppose_case s = {.p = k->p, .declared = k->declared, .past = k->f->past};
     double best = HUGE_VAL, few[KVG_SUPPOSITIONS];
     for (int w = 0; w < KVG_SUPPOSITIONS; w++) {
         few[w] = k->distance[w] = HUGE_VAL;
@@ -285,19 +285,28 @@ static int same_for_all_sequences(const struct look *k)
     return seen > k->p->problem.kv_heads;
 }
 
+/* Relative L2 distance of a sampled row of the output from the emulated row times a factor; infinity where the
+ * output is not finite. */
+static double rel_to(const struct look *k, int64_t i, double factor)
+{
+    const struct kvg_expectation *e = k->f->expectation;
+    const int64_t place = kvg_sample_place(k->p, &e->sample.rows[i]);
+    double off = 0.0, size = 0.0;
+    for (int64_t d = 0; d < k->dim; d++) {
+        const double got = (double)kvg_ref_bf16_decode(k->f->out[place * k->dim + d]);
+        const double want = factor * (double)e->emulated[i * k->dim + d];
+        off += (got - want) * (got - want);
+        size += want * want;
+    }
+    return isfinite(off) ? sqrt(off / size) : INFINITY;
+}
+
 static void measure_rows(struct look *k)
 {
     const struct kvg_expectation *e = k->f->expectation;
     for (int r = 0; r < k->count; r++) {
         const int64_t i = k->chosen[r], place = kvg_sample_place(k->p, &e->sample.rows[i]);
-        double off = 0.0, size = 0.0;
-        for (int64_t d = 0; d < k->dim; d++) {
-            const double got = (double)kvg_ref_bf16_decode(k->f->out[place * k->dim + d]);
-            const double want = (double)e->emulated[i * k->dim + d];
-            off += (got - want) * (got - want);
-            size += want * want;
-        }
-        k->rel[r] = isfinite(off) ? sqrt(off / size) : INFINITY;
+        k->rel[r] = rel_to(k, i, 1.0);
         k->lse_off[r] = k->f->lse ? kvg_bound_ratio((double)k->f->lse[place], (double)e->lse_emulated[i],
                                                     e->lse_probable[i])
                                   : 0.0;
@@ -312,16 +321,9 @@ static int row_sum_is_off(const struct look *k)
     for (int r = 0; r < k->failed && k->f->lse; r++) {
         const int64_t i = k->chosen[r], place = kvg_sample_place(k->p, &e->sample.rows[i]);
         const double shrink = exp((double)e->lse_emulated[i] - (double)k->f->lse[place]);
-        double off = 0.0, size = 0.0;
         if (k->lse_off[r] <= 1.0)
             continue;
-        for (int64_t d = 0; d < k->dim; d++) {
-            const double want = shrink * (double)e->emulated[i * k->dim + d];
-            const double got = (double)kvg_ref_bf16_decode(k->f->out[place * k->dim + d]);
-            off += (got - want) * (got - want);
-            size += want * want;
-        }
-        if (!(sqrt(off / size) < 0.3 * k->rel[r]))
+        if (!(rel_to(k, i, shrink) < 0.3 * k->rel[r]))
             return 0;
         seen++;
     }
@@ -331,7 +333,7 @@ static int row_sum_is_off(const struct look *k)
 /* One factor on all logits: first by powers of two, then ever closer, on few of the rows. */
 static int by_a_factor_on_logits(struct look *k, struct kvg_diagnosis *d)
 {
-    struct kvg_suppose s = {.p = k->p, .declared = k->declared, .past = k->f->past};
+    struct kvg_suppose_case s = {.p = k->p, .declared = k->declared, .past = k->f->past};
     double best = HUGE_VAL, at = 0.0, mean;
     int explained;
     for (double step = 1.0; step >= 0x1p-16; step /= 4.0) {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "diagnose.h"
+#include "parts.h"
 
 /* ---------------------------------------------------------------- the map */
 
@@ -158,16 +159,14 @@ static void look_at_token(const struct kvg_prepared *p, const void *const got[2]
 {
     const struct kvg_pages *const pages[2] = {&p->k_pages, &p->v_pages};
     const enum kvg_ref_format format = kvg_ref_format_of(p->problem.kv_dtype);
-    const int64_t slot = p->slot_mapping[token], size = p->problem.block_size,
-                  bytes = kvg_dtype_bytes(p->problem.kv_dtype);
+    const int64_t slot = p->slot_mapping[token], bytes = kvg_dtype_bytes(p->problem.kv_dtype);
     for (int64_t h = 0; h < p->problem.kv_heads; h++)
         wrong_of_head[h] = 0;
     if (slot < 0)
         return;
     for (int t = 0; t < 2; t++)
         for (int64_t h = 0; h < p->problem.kv_heads; h++) {
-            const int64_t at = slot / size * pages[t]->stride_block + slot % size * pages[t]->stride_slot +
-                               h * pages[t]->stride_head;
+            const int64_t at = kvg_slot_place(pages[t], p->problem.block_size, slot, h);
             const char *want = (const char *)pages[t]->data + at * bytes,
                        *have = (const char *)got[t] + at * bytes;
             for (int64_t d = 0; d < p->problem.head_dim; d++) {

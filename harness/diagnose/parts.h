@@ -12,4 +12,12 @@ int kvg_diagnose_missing(const struct kvg_failure *f, struct kvg_diagnosis *d); 
 /* Rows that see no key are zero with an lse of -infinity, and only they are wrong. */
 int kvg_diagnose_empty(const struct kvg_failure *f, const struct kvg_check *checks, struct kvg_diagnosis *d);
 
+/* Index of dim 0 of a head in a slot of paged K or V. */
+static inline int64_t kvg_slot_place(const struct kvg_pages *pages, int64_t block_size, int64_t slot,
+                                     int64_t head)
+{
+    return slot / block_size * pages->stride_block + slot % block_size * pages->stride_slot +
+           head * pages->stride_head;
+}
+
 #endif

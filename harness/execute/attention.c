@@ -239,7 +239,7 @@ static int run_renewed(struct attention *a, int again)
     a->expectation = NULL;
     if (kvg_renew_inputs(x, x->c->seed + 1000003))
         return -1;
-    if (kvg_expect(kvg_verified(x), x->kernel, RENEWED_ROWS, &expectation, &error))
+    if (kvg_expectation_make(kvg_verified(x), x->kernel, RENEWED_ROWS, &expectation, &error))
         return kvg_verdict_of_error(x, &error);
     int failed = run_once(a);
     if (!failed && kvg_row_init(&other))

@@ -17,7 +17,7 @@ struct kvg_run_options {
     double min_time;     /* seconds of timed samples per case, default 0.2 */
     int64_t min_samples; /* default 15 */
     int64_t max_samples; /* default KVG_MAX_SAMPLES */
-    int64_t verify_rows; /* rows_limit of kvg_expect, 0 = default */
+    int64_t verify_rows; /* rows_limit of kvg_expectation_make, 0 = default */
     int64_t repeats;     /* calls whose outputs must have the same bits, of cases that are asked again; 0 = as
                             many     of 300 as fit into 0.3 s */
     int verify_only;     /* no timing whatever the cases say */

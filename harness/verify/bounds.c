@@ -262,14 +262,14 @@ void kvg_bound_emulation(const struct kvg_arithmetic *d, struct kvg_ref_emulatio
     how->split_from_window = d->split_from_window;
 }
 
-void kvg_bound_tail(double alpha, int64_t count, struct kvg_bound_tail *out)
+void kvg_bound_make_tail(double alpha, int64_t count, struct kvg_bound_tail *out)
 {
     const double each = alpha / (double)(count > 0 ? count : 1);
     out->lambda = gsl_cdf_ugaussian_Qinv(each / 2.0);
     out->log_odds = log(2.0 / each);
 }
 
-void kvg_bound_row(const struct kvg_bound *b, struct kvg_bound_row *row)
+void kvg_bound_fill_row(const struct kvg_bound *b, struct kvg_bound_row *row)
 {
     const double n = (double)(row->visible > 0 ? row->visible : 1);
     const double split = b->split > 0 && (double)b->split < n ? (double)b->split : n;

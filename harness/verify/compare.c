@@ -120,14 +120,14 @@ static void compare_group(struct comparison *c, int64_t from, int64_t count)
     double largest = 0.0, zero_ratio = 0.0;
     for (int64_t n = 0; n < count; n++) {
         const int64_t i = e->order[from + n];
-        kvg_systematic_row(&sums, d, c->out + kvg_sample_place(e->p, &e->sample.rows[i]) * d,
-                           e->emulated + i * d, e->noise + i * d, e->loss + i * d, &e->group_tail);
+        kvg_systematic_add_row(&sums, d, c->out + kvg_sample_place(e->p, &e->sample.rows[i]) * d,
+                               e->emulated + i * d, e->noise + i * d, e->loss + i * d, &e->group_tail);
         for (int64_t k = i * d; k < (i + 1) * d; k++) {
             largest = fmax(largest, fabs((double)e->emulated[k]));
             zero_ratio = fmax(zero_ratio, kvg_bound_ratio(0.0, (double)e->emulated[k], e->probable[k]));
         }
     }
-    kvg_systematic_result(&sums, &e->group_tail, e->hold.allowance, &result);
+    kvg_systematic_finish(&sums, &e->group_tail, e->rule.allowance, &result);
     c->zero_groups += largest == 0.0;
     if (largest > 0.0 && zero_ratio <= 1.0 && isnan(result.gain)) {
         c->undefined_groups += result.undefined >= KVG_DEFINED;
@@ -156,12 +156,12 @@ static void compare_rms(struct comparison *c)
     const struct kvg_ref_row *at = NULL;
     for (int64_t i = 0; i < e->sample.count; i++, before = sums.sum) {
         const struct kvg_ref_row *row = &e->sample.rows[i];
-        kvg_rms_row(&sums, d, c->out + kvg_sample_place(e->p, row) * d, e->emulated + i * d,
-                    e->noise + i * d);
+        kvg_rms_add_row(&sums, d, c->out + kvg_sample_place(e->p, row) * d, e->emulated + i * d,
+                        e->noise + i * d);
         if (sums.sum - before > most)
             most = sums.sum - before, at = row;
     }
-    kvg_rms_result(&sums, &e->case_tail, &result);
+    kvg_rms_finish(&sums, &e->case_tail, &result);
     if (!isnan(result.rms))
         kvg_check_note(&c->check[KVG_CHECK_RMS], kvg_bound_ratio(result.rms, 0.0, result.limit), at, -1,
                        result.rms, result.predicted, result.limit);

@@ -127,7 +127,7 @@ static void bound_rows(struct kvg_expectation *e, const struct kvg_expectation_p
                                     .q_size = nearest->q_size ? nearest->q_size[i] : 0.0,
                                     .v_size = nearest->q_size ? nearest->v_size[i] : 0.0,
                                     .repeats = nearest->q_size ? nearest->repeats[i] : 1.0};
-        kvg_bound_row(bound, &row);
+        kvg_bound_fill_row(bound, &row);
         e->lse_worst[from + i] = kvg_bound_lse_worst(bound, &row);
         e->lse_probable[from + i] = kvg_bound_lse_probable(bound, &row, &e->lse_tail);
         for (int64_t j = 0; j < d; j++) {
@@ -279,7 +279,7 @@ static int expect_rows(struct kvg_expectation *e, const struct kvg_kernel *kerne
     return 0;
 }
 
-int kvg_expect_unquantised(struct kvg_expectation *e, struct kvg_error *error)
+int kvg_expectation_add_unquantised(struct kvg_expectation *e, struct kvg_error *error)
 {
     struct kvg_ref_attention a;
     if (e->unquantised)
@@ -370,21 +370,21 @@ static int sample_rows(struct kvg_expectation *e, const struct kvg_kernel *kerne
     return 0;
 }
 
-static void make_tails(struct kvg_expectation *e, const struct kvg_expectation_hold *to)
+static void make_tails(struct kvg_expectation *e, const struct kvg_limit_rule *to)
 {
-    e->hold = *to;
-    kvg_bound_tail(to->alpha, to->each ? 1 : e->sample.count * e->p->problem.head_dim, &e->element_tail);
-    kvg_bound_tail(to->alpha, to->each ? 1 : e->sample.count, &e->lse_tail);
-    kvg_bound_tail(to->alpha, to->each ? 1 : e->groups, &e->group_tail);
-    kvg_bound_tail(to->alpha, 1, &e->case_tail);
+    e->rule = *to;
+    kvg_bound_make_tail(to->alpha, to->each ? 1 : e->sample.count * e->p->problem.head_dim, &e->element_tail);
+    kvg_bound_make_tail(to->alpha, to->each ? 1 : e->sample.count, &e->lse_tail);
+    kvg_bound_make_tail(to->alpha, to->each ? 1 : e->groups, &e->group_tail);
+    kvg_bound_make_tail(to->alpha, 1, &e->case_tail);
 }
 
-int kvg_expectation_hold(struct kvg_expectation *e, const struct kvg_expectation_hold *to)
+int kvg_expectation_set_limits(struct kvg_expectation *e, const struct kvg_limit_rule *to)
 {
     make_tails(e, to);
     for (int64_t i = 0; i < e->part_count; i++)
         bound_rows(e, &e->parts[i]);
-    return e->shares ? kvg_shares_hold(e->shares) : 0;
+    return e->shares ? kvg_shares_set_limits(e->shares) : 0;
 }
 
 static int expect(const struct kvg_prepared *p, const struct kvg_kernel *kernel, int64_t rows_limit, int keep,
@@ -403,13 +403,13 @@ static int expect(const struct kvg_prepared *p, const struct kvg_kernel *kernel,
         kvg_expectation_free(e);
         return -1;
     }
-    const struct kvg_expectation_hold earnest = {KVG_CHECK_ALPHA, 0, KVG_GAIN_ALLOWANCE};
+    const struct kvg_limit_rule earnest = {KVG_CHECK_ALPHA, 0, KVG_GAIN_ALLOWANCE};
     make_tails(e, &earnest);
     if (expect_rows(e, kernel, error) != 0) {
         kvg_expectation_free(e);
         return -1;
     }
-    if (kvg_shares_expect(e, kernel, &e->shares) != 0) {
+    if (kvg_shares_make(e, kernel, &e->shares) != 0) {
         kvg_expectation_free(e);
         return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory for the shares of pages, slots and splits");
     }
@@ -417,14 +417,14 @@ static int expect(const struct kvg_prepared *p, const struct kvg_kernel *kernel,
     return 0;
 }
 
-int kvg_expect(const struct kvg_prepared *p, const struct kvg_kernel *kernel, int64_t rows_limit,
-               struct kvg_expectation **out, struct kvg_error *error)
+int kvg_expectation_make(const struct kvg_prepared *p, const struct kvg_kernel *kernel, int64_t rows_limit,
+                         struct kvg_expectation **out, struct kvg_error *error)
 {
     return expect(p, kernel, rows_limit, 0, out, error);
 }
 
-int kvg_expect_kept(const struct kvg_prepared *p, const struct kvg_kernel *kernel, int64_t rows_limit,
-                    struct kvg_expectation **out, struct kvg_error *error)
+int kvg_expectation_make_kept(const struct kvg_prepared *p, const struct kvg_kernel *kernel,
+                              int64_t rows_limit, struct kvg_expectation **out, struct kvg_error *error)
 {
     return expect(p, kernel, rows_limit, 1, out, error);
 }

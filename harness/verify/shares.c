@@ -301,11 +301,11 @@ static double steps_limit(const struct elements *all, const float *x, double log
     return fmin(kvg_bound_bennett(variance, largest, log_odds), sum);
 }
 
-int kvg_shares_hold(struct kvg_shares *s)
+int kvg_shares_set_limits(struct kvg_shares *s)
 {
     struct elements all = {0};
     struct kvg_bound_tail tail;
-    kvg_bound_tail(s->e->hold.alpha, s->e->hold.each ? 1 : s->classes, &tail);
+    kvg_bound_make_tail(s->e->rule.alpha, s->e->rule.each ? 1 : s->classes, &tail);
     const int failed = elements_make(s, &all) != 0;
 #pragma omp parallel for schedule(dynamic) num_threads(s->e->p->problem.threads)
     for (int64_t k = 0; k < s->classes; k++) {
@@ -317,8 +317,7 @@ int kvg_shares_hold(struct kvg_shares *s)
     return failed ? -1 : 0;
 }
 
-int kvg_shares_expect(const struct kvg_expectation *e, const struct kvg_kernel *kernel,
-                      struct kvg_shares **out)
+int kvg_shares_make(const struct kvg_expectation *e, const struct kvg_kernel *kernel, struct kvg_shares **out)
 {
     *out = NULL;
     if (e->sample.count == 0)
@@ -335,7 +334,7 @@ int kvg_shares_expect(const struct kvg_expectation *e, const struct kvg_kernel *
             ;
         failed = shares_of_sequence(s, kernel, from, count) != 0;
     }
-    if (failed || kvg_shares_hold(s) != 0) {
+    if (failed || kvg_shares_set_limits(s) != 0) {
         kvg_shares_free(s);
         return -1;
     }

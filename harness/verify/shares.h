@@ -53,11 +53,11 @@ struct kvg_shares; /* opaque: rows, x and limits */
 
 /* For an expectation that is complete otherwise. Without a row that says anything *out is NULL. 0, or -1 when
  * out of memory. */
-int kvg_shares_expect(const struct kvg_expectation *e, const struct kvg_kernel *kernel,
-                      struct kvg_shares **out);
+int kvg_shares_make(const struct kvg_expectation *e, const struct kvg_kernel *kernel,
+                    struct kvg_shares **out);
 void kvg_shares_free(struct kvg_shares *s);
-/* Limits anew after those of the expectation have changed (kvg_expectation_hold). 0, or -1: out of memory. */
-int kvg_shares_hold(struct kvg_shares *s);
+/* Limits anew after those of the expectation have changed (kvg_expectation_set_limits). 0, or -1: out of memory. */
+int kvg_shares_set_limits(struct kvg_shares *s);
 
 /* out: the kernel's whole output, bf16, as kvg_compare_attention takes it. Values that are not finite are
  * left out: they fail a check of their own. s may be NULL. 0, or -1 when out of memory. */

@@ -71,7 +71,7 @@ static void trial_make(struct trial *t, const struct kvg_case *c, const struct s
     spoil(&t->p, k->fault, t->out, t->lse);
     declaration = k->declared;
     assert_int_equal(kvg_row_init(&t->row), 0);
-    if (kvg_expect(&t->p, &stub, 0, &t->e, &error) != 0 ||
+    if (kvg_expectation_make(&t->p, &stub, 0, &t->e, &error) != 0 ||
         kvg_compare_attention(t->e, t->out, t->lse, &t->row, &error) != 0)
         fail_msg("%s", error.text);
 }

@@ -21,7 +21,7 @@
 #include "harness/verify/verify.h"
 #include "tests/unit/scalar_attention.h"
 
-/* What the stub kernel declares: set before kvg_expect. */
+/* What the stub kernel declares: set before kvg_expectation_make. */
 static struct kvg_arithmetic declaration;
 
 static void declare(const struct kvg_problem *problem, int64_t seq_len, struct kvg_arithmetic *out)
@@ -228,9 +228,9 @@ static void hold_to(struct kvg_expectation *e, const uint16_t *out, const float 
 {
     b->any = 0.0;
     for (int free = 0; free < 2; free++) {
-        const struct kvg_expectation_hold to = {chance_beyond(z), each, free ? 0.0 : KVG_GAIN_ALLOWANCE};
+        const struct kvg_limit_rule to = {chance_beyond(z), each, free ? 0.0 : KVG_GAIN_ALLOWANCE};
         struct kvg_check checks[KVG_CHECKS];
-        assert_int_equal(kvg_expectation_hold(e, &to), 0);
+        assert_int_equal(kvg_expectation_set_limits(e, &to), 0);
         kvg_compare_checks(e, out, lse, checks);
         for (int k = free ? FREE_GAIN : 0; k < (free ? RANDOM_CHECKS : FREE_GAIN); k++) {
             b->failures[k] = (double)checks[random_checks[k].check].failures;
@@ -399,7 +399,7 @@ static void run_trial(const struct trial *t, uint64_t seed, struct kvg_row *row,
     else
         scalar_attention(&p, &t->kernel, out, lse);
     declaration = t->kernel.declared;
-    if (kvg_expect_kept(&p, &stub, 0, &e, &error) != 0 ||
+    if (kvg_expectation_make_kept(&p, &stub, 0, &e, &error) != 0 ||
         kvg_compare_attention(e, out, lse, row, &error) != 0)
         fail_msg("%s", error.text);
     assert_int_equal(kvg_shares_compare(e->shares, out, shares), 0);

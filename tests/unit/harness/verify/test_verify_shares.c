@@ -78,7 +78,8 @@ static void judge(const struct kvg_prepared *p, const struct scalar_kernel *k, s
     assert_non_null(lse);
     scalar_attention(p, k, out, lse);
     declaration = k->declared;
-    if (kvg_expect(p, &stub, 0, &e, &error) != 0 || kvg_compare_attention(e, out, NULL, row, &error) != 0)
+    if (kvg_expectation_make(p, &stub, 0, &e, &error) != 0 ||
+        kvg_compare_attention(e, out, NULL, row, &error) != 0)
         fail_msg("%s", error.text);
     assert_int_equal(kvg_shares_compare(e->shares, out, results), 0);
     kvg_compare_checks(e, out, NULL, checks);
