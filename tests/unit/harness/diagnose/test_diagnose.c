@@ -13,24 +13,13 @@
 #include "harness/diagnose/diagnose.h"
 #include "harness/verify/verify.h"
 #include "results/failure.h"
-#include "tests/unit/scalar_attention.h"
-
-static struct kvg_arithmetic declaration;
-
-static void declare(const struct kvg_problem *problem, int64_t seq_len, struct kvg_arithmetic *out)
-{
-    (void)problem;
-    (void)seq_len;
-    *out = declaration;
-}
-
-static const struct kvg_kernel stub = {.name = "test/scalar", .arithmetic = declare};
+#include "tests/unit/scalar_stub.h"
 
 static struct kvg_case plain_case(void)
 {
     struct kvg_case c;
     kvg_case_default(&c);
-    strcpy(c.kernel, "test/scalar");
+    strcpy(c.kernel, SCALAR_NAME);
     strcpy(c.input, "normal");
     c.scheme = KVG_PER_HEAD;
     c.batch = 3;
@@ -69,9 +58,9 @@ static void trial_make(struct trial *t, const struct kvg_case *c, const struct s
     memset(t->lse, 0xff, rows * sizeof *t->lse);
     scalar_attention(&t->p, k, t->out, t->lse);
     spoil(&t->p, k->fault, t->out, t->lse);
-    declaration = k->declared;
+    scalar_declared = k->declared;
     assert_int_equal(kvg_row_init(&t->row), 0);
-    if (kvg_expectation_make(&t->p, &stub, 0, &t->e, &error) != 0 ||
+    if (kvg_expectation_make(&t->p, &scalar_stub, 0, &t->e, &error) != 0 ||
         kvg_compare_attention(t->e, t->out, t->lse, &t->row, &error) != 0)
         fail_msg("%s", error.text);
 }
@@ -87,24 +76,7 @@ static void trial_free(struct trial *t)
 
 static struct kvg_failure failure_of(const struct trial *t)
 {
-    return (struct kvg_failure){.expectation = t->e, .kernel = &stub, .out = t->out, .lse = t->lse};
-}
-
-static struct scalar_kernel plain_kernel(enum kvg_path path)
-{
-    struct scalar_kernel k;
-    memset(&k, 0, sizeof k);
-    const int fp8 = path == KVG_PATH_FP8;
-    k.lanes = 16;
-    k.sum_per_tile = 1;
-    k.declared.qk_operand = k.declared.pv_operand = fp8 ? KVG_E4M3 : KVG_BF16;
-    k.declared.qk_accumulator_bits = k.declared.pv_accumulator_bits = 24;
-    k.declared.exp2_rel_error = 0x1p-22;
-    k.declared.p_format = fp8 ? KVG_E4M3 : KVG_F32;
-    k.declared.p_offset_log2 = fp8 ? 8 : 0;
-    k.declared.tile = 64;
-    k.declared.deterministic = 1;
-    return k;
+    return (struct kvg_failure){.expectation = t->e, .kernel = &scalar_stub, .out = t->out, .lse = t->lse};
 }
 
 /* As the harness does where an output holds NaN: once more, with zeros in the slots that no sequence owns. */

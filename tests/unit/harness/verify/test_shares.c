@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_verify_shares.c: kernels that get one class of keys slightly wrong, by less than a single element, a
+ * test_shares.c: kernels that get one class of keys slightly wrong, by less than a single element, a
  * gain or an lse shows.
  */
 #include <stdarg.h>
@@ -11,24 +11,13 @@
 #include <cmocka.h>
 #include "harness/verify/shares.h"
 #include "harness/verify/verify.h"
-#include "tests/unit/scalar_attention.h"
-
-static struct kvg_arithmetic declaration;
-
-static void declare(const struct kvg_problem *problem, int64_t seq_len, struct kvg_arithmetic *out)
-{
-    (void)problem;
-    (void)seq_len;
-    *out = declaration;
-}
-
-static const struct kvg_kernel stub = {.name = "test/scalar", .arithmetic = declare};
+#include "tests/unit/scalar_stub.h"
 
 static struct kvg_case case_of(enum kvg_path path, int64_t context, int64_t block)
 {
     struct kvg_case c;
     memset(&c, 0, sizeof c);
-    strcpy(c.kernel, "test/scalar");
+    strcpy(c.kernel, SCALAR_NAME);
     strcpy(c.input, "normal");
     c.phase = KVG_PHASE_DECODE;
     c.path = path;
@@ -50,17 +39,7 @@ static struct kvg_case case_of(enum kvg_path path, int64_t context, int64_t bloc
 
 static struct scalar_kernel kernel_of(enum kvg_path path, int64_t split)
 {
-    struct scalar_kernel k;
-    memset(&k, 0, sizeof k);
-    const enum kvg_dtype operand = path == KVG_PATH_FP8 ? KVG_E4M3 : KVG_BF16;
-    k.lanes = 16;
-    k.sum_per_tile = 1;
-    k.declared.qk_operand = k.declared.pv_operand = operand;
-    k.declared.qk_accumulator_bits = k.declared.pv_accumulator_bits = 24;
-    k.declared.exp2_rel_error = 0x1p-22;
-    k.declared.p_format = path == KVG_PATH_FP8 ? KVG_E4M3 : KVG_F32;
-    k.declared.p_offset_log2 = path == KVG_PATH_FP8 ? 8 : 0;
-    k.declared.tile = 64;
+    struct scalar_kernel k = plain_kernel(path);
     k.declared.split_tokens = split;
     return k;
 }
@@ -77,8 +56,8 @@ static void judge(const struct kvg_prepared *p, const struct scalar_kernel *k, s
     assert_non_null(out);
     assert_non_null(lse);
     scalar_attention(p, k, out, lse);
-    declaration = k->declared;
-    if (kvg_expectation_make(p, &stub, 0, &e, &error) != 0 ||
+    scalar_declared = k->declared;
+    if (kvg_expectation_make(p, &scalar_stub, 0, &e, &error) != 0 ||
         kvg_compare_attention(e, out, NULL, row, &error) != 0)
         fail_msg("%s", error.text);
     assert_int_equal(kvg_shares_compare(e->shares, out, results), 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_verify_nearest.c: sizes of a row's inputs and numbers of equal keys, against loops over the plain
+ * test_nearest_sums.c: sizes of a row's inputs and numbers of equal keys, against loops over the plain
  * tensors.
  */
 #include <stdarg.h>
