@@ -2,13 +2,14 @@
  *
  * diagnose.c: from an output that did not hold to a kind of fault.
  */
-#include "parts.h"
-#include "harness/prepare/prepared.h"
+#include "diagnose.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "parts.h"
 
 enum { FAILED_ROWS = 16, HELD_ROWS = 8, FEW = 5 /* every fifth */ };
 #define COST_LIMIT 2e9          /* keys * dims of all suppositions and rows */
@@ -17,20 +18,6 @@ enum { FAILED_ROWS = 16, HELD_ROWS = 8, FEW = 5 /* every fifth */ };
 #define OUT_OF_THE_QUESTION 1.5 /* farther than the nearest, log2, on a few rows */
 #define EXPLAINED 0.2           /* share of the distance that a supposition may leave */
 #define RESEMBLES 0.5           /* the same, for a weaker word */
-
-const char *kvg_run_words(enum kvg_run_kind run)
-{
-    static const char *const words[] = {[KVG_RUN_FIRST] = "the first run",
-                                        [KVG_RUN_SECOND] = "the second run, on the same inputs",
-                                        [KVG_RUN_TIMED] = "the last timed run",
-                                        [KVG_RUN_REPEAT] = "one of many runs on the same inputs",
-                                        [KVG_RUN_NO_LSE] = "a run without an lse",
-                                        [KVG_RUN_FAR] = "a run in pages far into the cache",
-                                        [KVG_RUN_RENEWED] = "a run after the inputs changed in place",
-                                        [KVG_RUN_SPECIAL] = "a run on special values",
-                                        [KVG_RUN_QUEUED] = "a run queued behind other work"};
-    return words[run];
-}
 
 /* ---------------------------------------------------------------- rows worth looking at */
 
@@ -48,31 +35,20 @@ struct look {
     double lse_off[FAILED_ROWS + HELD_ROWS]; /* their lse error over what is allowed; 0 without an lse */
 };
 
-static int64_t place_of(const struct kvg_prepared *p, const struct kvg_ref_row *at)
-{
-    return ((int64_t)p->cu_q_lens[at->seq] + at->q_index) * p->problem.q_heads + at->q_head;
-}
-
 /* Largest error over allowed error of a sampled row. */
 static double row_ratio(const struct kvg_failure *f, int64_t i)
 {
     const struct kvg_expectation *e = f->expectation;
-    const int64_t dim = e->p->problem.head_dim, place = place_of(e->p, &e->sample.rows[i]);
+    const int64_t dim = e->p->problem.head_dim, place = kvg_sample_place(e->p, &e->sample.rows[i]);
     double ratio = 0.0;
     for (int64_t d = 0; d < dim; d++) {
         const double got = (double)kvg_ref_bf16_decode(f->out[place * dim + d]);
-        const double bound = fabs(got - (double)e->exact[i * dim + d]) / e->worst[i * dim + d];
-        const double probable = fabs(got - (double)e->emulated[i * dim + d]) / e->probable[i * dim + d];
-        if (!isfinite(got))
-            return INFINITY;
-        ratio = fmax(ratio, fmax(bound, probable)); /* 0/0 is no error: fmax passes over NaN */
+        ratio = fmax(ratio, kvg_bound_ratio(got, (double)e->exact[i * dim + d], e->worst[i * dim + d]));
+        ratio = fmax(ratio, kvg_bound_ratio(got, (double)e->emulated[i * dim + d], e->probable[i * dim + d]));
     }
-    if (f->lse) {
-        const double got = (double)f->lse[place];
-        if (!isfinite(got))
-            return INFINITY;
-        ratio = fmax(ratio, fabs(got - (double)e->lse_emulated[i]) / e->lse_probable[i]);
-    }
+    if (f->lse)
+        ratio = fmax(ratio,
+                     kvg_bound_ratio((double)f->lse[place], (double)e->lse_emulated[i], e->lse_probable[i]));
     return ratio;
 }
 
@@ -100,7 +76,7 @@ static int choose_rows(struct look *k)
     if (!state)
         return -1;
     for (int64_t i = 0; i < rows; i++) {
-        state[i] = !(row_ratio(k->f, i) <= 1.0);
+        state[i] = row_ratio(k->f, i) > 1.0;
         failed += state[i];
     }
     /* Suppositions cost as many passes over the keys; long contexts get fewer rows. */
@@ -130,7 +106,7 @@ static double steps(double distance)
 static double row_distance(const struct look *k, int64_t i, const float *supposed, double lse)
 {
     const struct kvg_expectation *e = k->f->expectation;
-    const int64_t place = place_of(k->p, &e->sample.rows[i]);
+    const int64_t place = kvg_sample_place(k->p, &e->sample.rows[i]);
     double off = 0.0, allowed = 0.0, size = 0.0, right = 0.0, largest = 0.0;
     int64_t odd = 0;
     for (int64_t d = 0; d < k->dim; d++) {
@@ -142,7 +118,7 @@ static double row_distance(const struct look *k, int64_t i, const float *suppose
         if (!isfinite(got) || !isfinite(want))
             continue;
         off += (got - want) * (got - want);
-        largest = got == want ? largest : fmax(largest, fabs(got - want) / bound);
+        largest = fmax(largest, kvg_bound_ratio(got, want, bound));
         allowed += bound * bound;
         size += want * want;
         right += emulated * emulated;
@@ -156,12 +132,12 @@ static double row_distance(const struct look *k, int64_t i, const float *suppose
     const double got = (double)k->f->lse[place];
     if (isnan(got) && isnan(lse))
         return distance;
-    return distance + (got == lse ? 0.0 : steps(fabs(got - lse) / e->lse_probable[i]));
+    return distance + (got == lse ? 0.0 : steps(kvg_bound_ratio(got, lse, e->lse_probable[i])));
 }
 
 /* Means over every `step`-th of the chosen rows. */
-static int measure(const struct look *k, const struct kvg_suppose *s, enum kvg_supposition what, int step,
-                   double *mean, int *explained)
+static int measure(const struct look *k, const struct kvg_suppose_case *s, enum kvg_supposition what,
+                   int step, double *mean, int *explained)
 {
     double total = 0.0;
     int fine = 0, failed = 0;
@@ -189,7 +165,7 @@ static int measure(const struct look *k, const struct kvg_suppose *s, enum kvg_s
 /* A few rows tell which suppositions are out of the question. */
 static int suppose_all(struct look *k)
 {
-    const struct kvg_suppose s = {.p = k->p, .declared = k->declared, .past = k->f->past};
+    const struct kvg_suppose_case s = {.p = k->p, .declared = k->declared, .past = k->f->past};
     double best = HUGE_VAL, few[KVG_SUPPOSITIONS];
     for (int w = 0; w < KVG_SUPPOSITIONS; w++) {
         few[w] = k->distance[w] = HUGE_VAL;
@@ -236,7 +212,7 @@ static int all_zero(const struct look *k)
 {
     const struct kvg_expectation *e = k->f->expectation;
     for (int r = 0; r < k->failed; r++) {
-        const int64_t place = place_of(k->p, &e->sample.rows[k->chosen[r]]);
+        const int64_t place = kvg_sample_place(k->p, &e->sample.rows[k->chosen[r]]);
         for (int64_t d = 0; d < k->dim; d++)
             if ((k->f->out[place * k->dim + d] & 0x7fffu) != 0)
                 return 0;
@@ -252,7 +228,7 @@ static int single_elements(const struct look *k)
 {
     const struct kvg_expectation *e = k->f->expectation;
     for (int r = 0; r < k->failed; r++) {
-        const int64_t i = k->chosen[r], place = place_of(k->p, &e->sample.rows[i]);
+        const int64_t i = k->chosen[r], place = kvg_sample_place(k->p, &e->sample.rows[i]);
         int wrong = 0, far = 0;
         for (int64_t d = 0; d < k->dim; d++) {
             const double got = (double)kvg_ref_bf16_decode(k->f->out[place * k->dim + d]);
@@ -275,7 +251,7 @@ static double factor_of(const struct look *k, int64_t kv_head, int64_t sequence,
     double xy = 0.0, xx = 0.0, yy = 0.0;
     for (int r = 0; r < k->count; r++) {
         const struct kvg_ref_row *at = &e->sample.rows[k->chosen[r]];
-        const int64_t place = place_of(k->p, at);
+        const int64_t place = kvg_sample_place(k->p, at);
         if ((kv_head >= 0 && at->q_head / group != kv_head) || (sequence >= 0 && at->seq != sequence))
             continue;
         for (int64_t d = 0; d < k->dim; d++) {
@@ -309,22 +285,31 @@ static int same_for_all_sequences(const struct look *k)
     return seen > k->p->problem.kv_heads;
 }
 
+/* Relative L2 distance of a sampled row of the output from the emulated row times a factor; infinity where the
+ * output is not finite. */
+static double rel_to(const struct look *k, int64_t i, double factor)
+{
+    const struct kvg_expectation *e = k->f->expectation;
+    const int64_t place = kvg_sample_place(k->p, &e->sample.rows[i]);
+    double off = 0.0, size = 0.0;
+    for (int64_t d = 0; d < k->dim; d++) {
+        const double got = (double)kvg_ref_bf16_decode(k->f->out[place * k->dim + d]);
+        const double want = factor * (double)e->emulated[i * k->dim + d];
+        off += (got - want) * (got - want);
+        size += want * want;
+    }
+    return isfinite(off) ? sqrt(off / size) : INFINITY;
+}
+
 static void measure_rows(struct look *k)
 {
     const struct kvg_expectation *e = k->f->expectation;
     for (int r = 0; r < k->count; r++) {
-        const int64_t i = k->chosen[r], place = place_of(k->p, &e->sample.rows[i]);
-        double off = 0.0, size = 0.0;
-        for (int64_t d = 0; d < k->dim; d++) {
-            const double got = (double)kvg_ref_bf16_decode(k->f->out[place * k->dim + d]);
-            const double want = (double)e->emulated[i * k->dim + d];
-            off += (got - want) * (got - want);
-            size += want * want;
-        }
-        k->rel[r] = isfinite(off) ? sqrt(off / size) : INFINITY;
-        k->lse_off[r] = k->f->lse
-                            ? fabs((double)k->f->lse[place] - (double)e->lse_emulated[i]) / e->lse_probable[i]
-                            : 0.0;
+        const int64_t i = k->chosen[r], place = kvg_sample_place(k->p, &e->sample.rows[i]);
+        k->rel[r] = rel_to(k, i, 1.0);
+        k->lse_off[r] = k->f->lse ? kvg_bound_ratio((double)k->f->lse[place], (double)e->lse_emulated[i],
+                                                    e->lse_probable[i])
+                                  : 0.0;
     }
 }
 
@@ -334,18 +319,11 @@ static int row_sum_is_off(const struct look *k)
     const struct kvg_expectation *e = k->f->expectation;
     int seen = 0;
     for (int r = 0; r < k->failed && k->f->lse; r++) {
-        const int64_t i = k->chosen[r], place = place_of(k->p, &e->sample.rows[i]);
+        const int64_t i = k->chosen[r], place = kvg_sample_place(k->p, &e->sample.rows[i]);
         const double shrink = exp((double)e->lse_emulated[i] - (double)k->f->lse[place]);
-        double off = 0.0, size = 0.0;
         if (k->lse_off[r] <= 1.0)
             continue;
-        for (int64_t d = 0; d < k->dim; d++) {
-            const double want = shrink * (double)e->emulated[i * k->dim + d];
-            const double got = (double)kvg_ref_bf16_decode(k->f->out[place * k->dim + d]);
-            off += (got - want) * (got - want);
-            size += want * want;
-        }
-        if (!(sqrt(off / size) < 0.3 * k->rel[r]))
+        if (!(rel_to(k, i, shrink) < 0.3 * k->rel[r]))
             return 0;
         seen++;
     }
@@ -355,7 +333,7 @@ static int row_sum_is_off(const struct look *k)
 /* One factor on all logits: first by powers of two, then ever closer, on few of the rows. */
 static int by_a_factor_on_logits(struct look *k, struct kvg_diagnosis *d)
 {
-    struct kvg_suppose s = {.p = k->p, .declared = k->declared, .past = k->f->past};
+    struct kvg_suppose_case s = {.p = k->p, .declared = k->declared, .past = k->f->past};
     double best = HUGE_VAL, at = 0.0, mean;
     int explained;
     for (double step = 1.0; step >= 0x1p-16; step /= 4.0) {

@@ -3,11 +3,10 @@
  * dump.h: everything about a case that failed, in an HDF5 file: inputs as the kernel got them, its output,
  * and the reference with its bounds. results/SCHEMA.md lists the datasets.
  */
-#ifndef KVG_HARNESS_DUMP_H
-#define KVG_HARNESS_DUMP_H
+#ifndef KVG_HARNESS_DIAGNOSE_DUMP_H
+#define KVG_HARNESS_DIAGNOSE_DUMP_H
 
-#include "diagnose.h"
-#include "harness/prepare/prepared.h"
+#include "failure.h"
 
 /* The file for a row: `to` itself where it ends in .h5, else CASE_ID.h5 in the folder `to`, which is made. -1
  * with the error. */

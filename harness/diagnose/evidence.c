@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "diagnose.h"
-#include "harness/prepare/prepared.h"
+#include "parts.h"
 
 /* ---------------------------------------------------------------- the map */
 
@@ -69,12 +69,6 @@ static void keep_worst(struct kvg_evidence *out, const struct kvg_evidence_eleme
     out->n_worst = kept + 1;
 }
 
-static double ratio_of(double got, double want, double allowed)
-{
-    const double error = fabs(got - want);
-    return !isfinite(got) ? INFINITY : error == 0.0 ? 0.0 : error / allowed;
-}
-
 static void look_at_row(const struct kvg_failure *f, int64_t i, struct kvg_evidence *out)
 {
     const struct kvg_expectation *e = f->expectation;
@@ -85,8 +79,8 @@ static void look_at_row(const struct kvg_failure *f, int64_t i, struct kvg_evide
     for (int64_t d = 0; d < dim; d++) {
         const int64_t k = i * dim + d;
         const double got = (double)kvg_ref_bf16_decode(f->out[place * dim + d]);
-        const double bound = ratio_of(got, (double)e->exact[k], e->worst[k]);
-        const double probable = ratio_of(got, (double)e->emulated[k], e->probable[k]);
+        const double bound = kvg_bound_ratio(got, (double)e->exact[k], e->worst[k]);
+        const double probable = kvg_bound_ratio(got, (double)e->emulated[k], e->probable[k]);
         const int exact = bound >= probable;
         const struct kvg_evidence_element element = {
             .at = {kvg_prepared_sequence(e->p, at->seq), at->q_index, at->q_head, d},
@@ -99,19 +93,20 @@ static void look_at_row(const struct kvg_failure *f, int64_t i, struct kvg_evide
             keep_worst(out, &element);
     }
     if (f->lse)
-        row_ratio =
-            fmax(row_ratio, ratio_of((double)f->lse[place], (double)e->lse_emulated[i], e->lse_probable[i]));
+        row_ratio = fmax(row_ratio, kvg_bound_ratio((double)f->lse[place], (double)e->lse_emulated[i],
+                                                    e->lse_probable[i]));
     heat_put(&out->heat, at->q_head, position, e->p->total_q, kvg_heat_level(row_ratio));
 }
 
 static void put_checks(const struct kvg_prepared *p, const struct kvg_check *checks, struct kvg_evidence *out)
 {
-    for (int i = 0; i < KVG_CHECKS && out->n_checks < KVG_EVIDENCE_CHECKS; i++) {
-        const struct kvg_check *c = &checks[i];
+    _Static_assert((int)KVG_CHECKS <= (int)KVG_EVIDENCE_CHECKS, "evidence has no room for every check");
+    for (int id = 0; id < KVG_CHECKS; id++) {
+        const struct kvg_check *c = &checks[id];
         if (c->failures == 0)
             continue;
         struct kvg_evidence_check *to = &out->checks[out->n_checks++];
-        const int group = strcmp(c->name, "gain") == 0 || strcmp(c->name, "offset") == 0;
+        const int group = kvg_check_table[id].of == KVG_CHECK_OF_GROUPS;
         snprintf(to->name, sizeof to->name, "%s", c->name);
         to->failed = c->failures;
         to->of = c->of;
@@ -143,8 +138,9 @@ void kvg_evidence_attention(const struct kvg_failure *f, struct kvg_evidence *ou
                  (long long)p->total_q, (long long)p->problem.batch, p->problem.batch == 1 ? "" : "s");
     for (int64_t i = 0; i < e->sample.count; i++)
         look_at_row(f, i, out);
-    if (out->n_worst == 0 && checks[0].failures > 0) { /* NaN in a row that is not in the sample */
-        const struct kvg_check *c = &checks[0];
+    if (out->n_worst == 0 &&
+        checks[KVG_CHECK_NONFINITE].failures > 0) { /* NaN in a row that is not in the sample */
+        const struct kvg_check *c = &checks[KVG_CHECK_NONFINITE];
         out->worst[out->n_worst++] = (struct kvg_evidence_element){
             {kvg_prepared_sequence(p, c->row.seq), c->row.q_index, c->row.q_head, c->dim},
             c->got,
@@ -163,16 +159,14 @@ static void look_at_token(const struct kvg_prepared *p, const void *const got[2]
 {
     const struct kvg_pages *const pages[2] = {&p->k_pages, &p->v_pages};
     const enum kvg_ref_format format = kvg_ref_format_of(p->problem.kv_dtype);
-    const int64_t slot = p->slot_mapping[token], size = p->problem.block_size,
-                  bytes = kvg_dtype_bytes(p->problem.kv_dtype);
+    const int64_t slot = p->slot_mapping[token], bytes = kvg_dtype_bytes(p->problem.kv_dtype);
     for (int64_t h = 0; h < p->problem.kv_heads; h++)
         wrong_of_head[h] = 0;
     if (slot < 0)
         return;
     for (int t = 0; t < 2; t++)
         for (int64_t h = 0; h < p->problem.kv_heads; h++) {
-            const int64_t at = slot / size * pages[t]->stride_block + slot % size * pages[t]->stride_slot +
-                               h * pages[t]->stride_head;
+            const int64_t at = kvg_slot_place(pages[t], p->problem.block_size, slot, h);
             const char *want = (const char *)pages[t]->data + at * bytes,
                        *have = (const char *)got[t] + at * bytes;
             for (int64_t d = 0; d < p->problem.head_dim; d++) {

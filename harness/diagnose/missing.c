@@ -2,23 +2,12 @@
  *
  * diagnose_missing.c: outputs that still hold what lay there before the call, and rows that see no key.
  */
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "parts.h"
 #include "harness/prepare/prepared.h"
 
 #define UNWRITTEN 0xffffu /* what the harness fills an output with */
-
-void kvg_diagnosis_say(struct kvg_diagnosis *d, enum kvg_fault_class suspected, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(d->why, sizeof d->why, format, args);
-    va_end(args);
-    d->suspected = suspected;
-}
 
 struct unwritten {
     int64_t rows, rows_whole, rows_empty,
@@ -36,7 +25,8 @@ static void find_unwritten(const struct kvg_failure *f, struct unwritten *u)
         for (int64_t i = 0; i < p->cu_q_lens[b + 1] - p->cu_q_lens[b]; i++) {
             const int empty = kvg_sample_visible(p, b, i) == 0;
             for (int64_t h = 0; h < heads; h++) {
-                const int64_t place = (p->cu_q_lens[b] + i) * heads + h;
+                const struct kvg_ref_row at = {(int32_t)b, (int32_t)i, (int32_t)h};
+                const int64_t place = kvg_sample_place(p, &at);
                 int64_t count = 0;
                 for (int64_t d = 0; d < dim; d++)
                     if (f->out[place * dim + d] == UNWRITTEN && count++ == 0 && d < u->first_dim)
@@ -84,11 +74,11 @@ int kvg_diagnose_missing(const struct kvg_failure *f, struct kvg_diagnosis *d)
 int kvg_diagnose_empty(const struct kvg_failure *f, const struct kvg_check *checks, struct kvg_diagnosis *d)
 {
     const struct kvg_expectation *e = f->expectation;
-    const struct kvg_check *empty = &checks[1], *nonfinite = &checks[0];
-    if (empty->failures == 0)
+    const struct kvg_check *nonfinite = &checks[KVG_CHECK_NONFINITE];
+    if (checks[KVG_CHECK_EMPTY].failures == 0)
         return 0;
-    for (int i = 2; i < KVG_CHECKS; i++)
-        if (checks[i].failures > 0)
+    for (int id = 0; id < KVG_CHECKS; id++)
+        if (id != KVG_CHECK_EMPTY && id != KVG_CHECK_NONFINITE && checks[id].failures > 0)
             return 0;
     if (nonfinite->failures > 0 && kvg_sample_visible(e->p, nonfinite->row.seq, nonfinite->row.q_index) > 0)
         return 0;

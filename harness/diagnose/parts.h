@@ -5,14 +5,19 @@
 #ifndef KVG_HARNESS_DIAGNOSE_PARTS_H
 #define KVG_HARNESS_DIAGNOSE_PARTS_H
 
-#include "diagnose.h"
-
-void kvg_diagnosis_say(struct kvg_diagnosis *d, enum kvg_fault_class suspected, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+#include "failure.h"
 
 /* Both: 1 when that is what is wrong, and *d says so. */
 int kvg_diagnose_missing(const struct kvg_failure *f, struct kvg_diagnosis *d); /* elements not written */
 /* Rows that see no key are zero with an lse of -infinity, and only they are wrong. */
 int kvg_diagnose_empty(const struct kvg_failure *f, const struct kvg_check *checks, struct kvg_diagnosis *d);
+
+/* Index of dim 0 of a head in a slot of paged K or V. */
+static inline int64_t kvg_slot_place(const struct kvg_pages *pages, int64_t block_size, int64_t slot,
+                                     int64_t head)
+{
+    return slot / block_size * pages->stride_block + slot % block_size * pages->stride_slot +
+           head * pages->stride_head;
+}
 
 #endif

@@ -149,19 +149,11 @@ struct tensors {
 
 static int is_poison(const struct tensors *t, const char *code)
 {
-    const unsigned char byte = t->format == KVG_REF_BF16 ? 0xff : t->format == KVG_REF_E4M3FNUZ ? 0x80 : 0x7f;
+    const int byte = kvg_poison_byte(t->p->problem.kv_dtype);
     for (int64_t i = 0; i < t->bytes; i++)
         if ((unsigned char)code[i] != byte)
             return 0;
     return 1;
-}
-
-/* Index of dim 0 of a slot. */
-static int64_t place(const struct tensors *t, int tensor, int64_t slot, int64_t head)
-{
-    const struct kvg_pages *pages = t->pages[tensor];
-    const int64_t size = t->p->problem.block_size;
-    return slot / size * pages->stride_block + slot % size * pages->stride_slot + head * pages->stride_head;
 }
 
 static void look_at_wrong(const struct tensors *t, int tensor, float value, int64_t head, const char *got,
@@ -209,10 +201,11 @@ static void look_at_token(const struct tensors *t, int64_t token, struct found *
         return;
     for (int tensor = 0; tensor < 2; tensor++)
         for (int64_t h = 0; h < heads; h++) {
-            const int64_t at = place(t, tensor, slot, h) * t->bytes;
+            const int64_t size = p->problem.block_size,
+                          at = kvg_slot_place(t->pages[tensor], size, slot, h) * t->bytes,
+                          there = kvg_slot_place(t->pages[1 - tensor], size, slot, h) * t->bytes;
             const char *want = (const char *)t->pages[tensor]->data + at, *got = t->got[tensor] + at;
-            const char *other =
-                (const char *)t->pages[1 - tensor]->data + place(t, 1 - tensor, slot, h) * t->bytes;
+            const char *other = (const char *)t->pages[1 - tensor]->data + there;
             for (int64_t d = 0; d < dim; d++) {
                 const int wrong = memcmp(want + d * t->bytes, got + d * t->bytes, (size_t)t->bytes) != 0;
                 const float value = kvg_ref_bf16_decode(t->source[tensor][(token * heads + h) * dim + d]);

@@ -10,13 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/verify/expectation.h"
+
 #define LN2 0.69314718055994531
 #define LOG2E 1.4426950408889634
 
 /* ---------------------------------------------------------------- a row under way */
 
 struct row {
-    const struct kvg_suppose *s;
+    const struct kvg_suppose_case *s;
     const struct kvg_prepared *p;
     const struct kvg_arithmetic *declared;
     enum kvg_supposition what;
@@ -434,7 +436,7 @@ static void find_arithmetic(struct row *r)
         r->p_format = KVG_REF_F32;
 }
 
-static int64_t longest_tile(const struct kvg_suppose *s)
+static int64_t longest_tile(const struct kvg_suppose_case *s)
 {
     int64_t tile = 1;
     for (int64_t b = 0; b < s->p->problem.batch; b++) {
@@ -446,7 +448,7 @@ static int64_t longest_tile(const struct kvg_suppose *s)
     return tile;
 }
 
-int kvg_suppose_room_make(const struct kvg_suppose *s, struct kvg_suppose_room *room)
+int kvg_suppose_room_make(const struct kvg_suppose_case *s, struct kvg_suppose_room *room)
 {
     const size_t dim = (size_t)s->p->problem.head_dim;
     room->doubles = malloc((2 * dim + (size_t)longest_tile(s)) * sizeof *room->doubles);
@@ -465,7 +467,7 @@ void kvg_suppose_room_free(struct kvg_suppose_room *room)
     room->floats = NULL;
 }
 
-static void attend(const struct kvg_suppose *s, enum kvg_supposition what, const struct kvg_ref_row *at,
+static void attend(const struct kvg_suppose_case *s, enum kvg_supposition what, const struct kvg_ref_row *at,
                    const struct kvg_suppose_room *room, float *out, float *lse)
 {
     const struct kvg_prepared *p = s->p;
@@ -499,7 +501,7 @@ static void attend(const struct kvg_suppose *s, enum kvg_supposition what, const
 /* The row that lies at this one's place in an lse of [heads, tokens]. */
 static struct kvg_ref_row transposed(const struct kvg_prepared *p, const struct kvg_ref_row *at)
 {
-    const int64_t place = (p->cu_q_lens[at->seq] + at->q_index) * p->problem.q_heads + at->q_head;
+    const int64_t place = kvg_sample_place(p, at);
     const int64_t token = place % p->total_q;
     int64_t b = 0;
     while (token >= p->cu_q_lens[b + 1])
@@ -508,8 +510,9 @@ static struct kvg_ref_row transposed(const struct kvg_prepared *p, const struct 
                                 (int32_t)(place / p->total_q)};
 }
 
-void kvg_suppose_row(const struct kvg_suppose *s, enum kvg_supposition what, const struct kvg_ref_row *at,
-                     const struct kvg_suppose_room *room, float *out, float *lse)
+void kvg_suppose_row(const struct kvg_suppose_case *s, enum kvg_supposition what,
+                     const struct kvg_ref_row *at, const struct kvg_suppose_room *room, float *out,
+                     float *lse)
 {
     const struct kvg_prepared *p = s->p;
     const int64_t dim = p->problem.head_dim;

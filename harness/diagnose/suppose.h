@@ -6,8 +6,8 @@
  * supposition (suppositions.def) changes one thing in plain code that otherwise does what the kernel
  * declares: operands and P rounded, tiles in order, splits merged. Slow and only for rows that have failed.
  */
-#ifndef KVG_HARNESS_SUPPOSE_H
-#define KVG_HARNESS_SUPPOSE_H
+#ifndef KVG_HARNESS_DIAGNOSE_SUPPOSE_H
+#define KVG_HARNESS_DIAGNOSE_SUPPOSE_H
 
 #include "harness/prepare/prepared.h"
 
@@ -55,7 +55,7 @@ struct kvg_past_scales {
 };
 
 /* What is supposed about. */
-struct kvg_suppose {
+struct kvg_suppose_case {
     const struct kvg_prepared *p;
     const struct kvg_arithmetic *declared; /* [batch] */
     const struct kvg_past_scales *past;    /* or NULL */
@@ -63,18 +63,20 @@ struct kvg_suppose {
 };
 
 /* 1 if the supposition makes a difference to cases like this one. */
-int kvg_supposition_fits(const struct kvg_suppose *s, enum kvg_supposition what);
+int kvg_supposition_fits(const struct kvg_suppose_case *s, enum kvg_supposition what);
 
 /* Room for one row under way. */
 struct kvg_suppose_room {
     double *doubles; /* accumulator and total [head_dim], logits [longest tile] */
     float *floats;   /* query, key, value, another output [head_dim] */
 };
-int kvg_suppose_room_make(const struct kvg_suppose *s, struct kvg_suppose_room *room); /* -1: out of memory */
+int kvg_suppose_room_make(const struct kvg_suppose_case *s,
+                          struct kvg_suppose_room *room); /* -1: out of memory */
 void kvg_suppose_room_free(struct kvg_suppose_room *room);
 
 /* out[head_dim] in FP32 before the rounding to the output format; *lse. */
-void kvg_suppose_row(const struct kvg_suppose *s, enum kvg_supposition what, const struct kvg_ref_row *at,
-                     const struct kvg_suppose_room *room, float *out, float *lse);
+void kvg_suppose_row(const struct kvg_suppose_case *s, enum kvg_supposition what,
+                     const struct kvg_ref_row *at, const struct kvg_suppose_room *room, float *out,
+                     float *lse);
 
 #endif

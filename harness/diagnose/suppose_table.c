@@ -86,7 +86,7 @@ static int all_one(const float *scale, int64_t count)
     return 1;
 }
 
-static int past_differs(const struct kvg_suppose *s)
+static int past_differs(const struct kvg_suppose_case *s)
 {
     const struct kvg_prepared *p = s->p;
     const struct kvg_past_scales *past = s->past;
@@ -99,7 +99,7 @@ static int past_differs(const struct kvg_suppose *s)
     return 0;
 }
 
-static unsigned had_by(const struct kvg_suppose *s)
+static unsigned had_by(const struct kvg_suppose_case *s)
 {
     const struct kvg_prepared *p = s->p;
     const struct kvg_problem *problem = &p->problem;
@@ -132,7 +132,7 @@ static unsigned had_by(const struct kvg_suppose *s)
     return has;
 }
 
-int kvg_supposition_fits(const struct kvg_suppose *s, enum kvg_supposition what)
+int kvg_supposition_fits(const struct kvg_suppose_case *s, enum kvg_supposition what)
 {
     const unsigned needs = suppositions[what].needs;
     return (had_by(s) & needs) == needs;

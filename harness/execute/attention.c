@@ -257,7 +257,7 @@ static int run_renewed(struct attention *a, int again)
     a->expectation = NULL;
     if (kvg_inputs_renew(x, x->c->seed + 1000003))
         return -1;
-    if (kvg_expect(kvg_inputs_verified(x), x->kernel, RENEWED_ROWS, &expectation, &error))
+    if (kvg_expectation_make(kvg_inputs_verified(x), x->kernel, RENEWED_ROWS, &expectation, &error))
         return kvg_verdict_of_error(x, &error);
     int failed = run_once(a) || kvg_output_hold(x, &a->args, expectation, KVG_RUN_RENEWED,
                                                 "after its inputs changed in place", NULL);

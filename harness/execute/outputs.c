@@ -166,10 +166,10 @@ static void tell_of_whole(const struct kvg_execution *x, struct kvg_row *row)
 int kvg_outputs_expect(struct kvg_execution *x, struct kvg_expectation **out)
 {
     struct kvg_error error;
-    if (kvg_expect(kvg_inputs_verified(x), x->kernel, x->options->verify_rows, out, &error))
+    if (kvg_expectation_make(kvg_inputs_verified(x), x->kernel, x->options->verify_rows, out, &error))
         return kvg_verdict_of_error(x, &error);
     const enum kvg_activity before = kvg_stopwatch_turn(&x->watch, KVG_QUANTISATION);
-    const int failed = kvg_expect_unquantised(*out, &error);
+    const int failed = kvg_expectation_add_unquantised(*out, &error);
     kvg_stopwatch_turn(&x->watch, before);
     if (!failed)
         return 0;

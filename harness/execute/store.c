@@ -120,7 +120,7 @@ static int compare_there(struct store *s, struct kvg_row *row)
         if (first[t] >= 0 && (d->ops->download(d, codes[t][0], (const char *)want[t] + first[t] / e * e, e) ||
                               d->ops->download(d, codes[t][1], (const char *)got[t] + first[t] / e * e, e)))
             return kvg_verdict_of_device(x, "bringing a code back", NULL);
-    if (kvg_tell_store(&x->prepared, first, codes, row, &error))
+    if (kvg_report_store(&x->prepared, first, codes, row, &error))
         return kvg_verdict_of_error(x, &error);
     row->n_checked = verified_elements(&x->part);
     row->n_device_checked = 2 * x->prepared.cache_elements;

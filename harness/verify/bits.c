@@ -80,59 +80,66 @@ static int finish(struct kvg_row *row, int64_t elements, int64_t wrong, const ch
     return 0;
 }
 
+/* The difference of one cache of a store. */
+struct difference {
+    int64_t count, first;   /* elements that differ, -1: not counted; the first of them */
+    unsigned expected, got; /* codes there */
+};
+
+/* Appends the sentence of tensor 0 (K) or 1 (V) to a reason; returns the characters used. */
+static size_t say_difference(const struct kvg_prepared *p, int tensor, const struct difference *d,
+                             char *reason, size_t size, size_t used)
+{
+    const int digits = (int)(2 * kvg_dtype_bytes(p->problem.kv_dtype));
+    const struct place at = place_of(tensor == 0 ? &p->k_pages : &p->v_pages, d->first);
+    char owner[96], count[64] = "";
+    owner_of(p, &at, owner, sizeof owner);
+    if (d->count >= 0)
+        snprintf(count, sizeof count, "%lld of %lld ", (long long)d->count, (long long)p->cache_elements);
+    return used +
+           (size_t)snprintf(reason + used, size - used,
+                            "%sstore: %s%s codes differ, first at block %lld slot %lld (%s) head %lld dim "
+                            "%lld: expected 0x%0*x, got 0x%0*x",
+                            used ? "; " : "", count, tensor == 0 ? "K" : "V", (long long)at.block,
+                            (long long)at.slot, owner, (long long)at.head, (long long)at.dim, digits,
+                            d->expected, digits, d->got);
+}
+
 int kvg_compare_store(const struct kvg_prepared *p, const void *k_cache, const void *v_cache,
                       struct kvg_row *row, struct kvg_error *error)
 {
-    const int64_t bytes = kvg_ref_format_info(kvg_ref_format_of(p->problem.kv_dtype))->bytes;
-    const struct kvg_pages *pages[2] = {&p->k_pages, &p->v_pages};
+    const int64_t bytes = kvg_dtype_bytes(p->problem.kv_dtype);
     const void *want[2] = {p->k_cache, p->v_cache}, *got[2] = {k_cache, v_cache};
     char reason[1024] = "";
     size_t used = 0;
     int64_t wrong = 0;
     for (int t = 0; t < 2; t++) {
-        int64_t first;
-        const int64_t count = count_differences(want[t], got[t], p->cache_elements, bytes, &first);
-        wrong += count;
-        if (count == 0)
+        struct difference d;
+        d.count = count_differences(want[t], got[t], p->cache_elements, bytes, &d.first);
+        wrong += d.count;
+        if (d.count == 0)
             continue;
-        const struct place at = place_of(pages[t], first);
-        char owner[96];
-        owner_of(p, &at, owner, sizeof owner);
-        used += (size_t)snprintf(
-            reason + used, sizeof reason - used,
-            "%sstore: %lld of %lld %s codes differ, first at block %lld slot %lld (%s) head %lld dim %lld: "
-            "expected 0x%0*x, got 0x%0*x",
-            used ? "; " : "", (long long)count, (long long)p->cache_elements, t == 0 ? "K" : "V",
-            (long long)at.block, (long long)at.slot, owner, (long long)at.head, (long long)at.dim,
-            (int)(2 * bytes), code_at(want[t], first, bytes), (int)(2 * bytes),
-            code_at(got[t], first, bytes));
+        d.expected = code_at(want[t], d.first, bytes);
+        d.got = code_at(got[t], d.first, bytes);
+        used = say_difference(p, t, &d, reason, sizeof reason, used);
     }
     return finish(row, 2 * p->cache_elements, wrong, reason, error);
 }
 
-int kvg_tell_store(const struct kvg_prepared *p, const int64_t first[2], uint8_t codes[2][2][4],
-                   struct kvg_row *row, struct kvg_error *error)
+int kvg_report_store(const struct kvg_prepared *p, const int64_t first[2], uint8_t codes[2][2][4],
+                     struct kvg_row *row, struct kvg_error *error)
 {
-    const int64_t bytes = kvg_ref_format_info(kvg_ref_format_of(p->problem.kv_dtype))->bytes;
-    const struct kvg_pages *pages[2] = {&p->k_pages, &p->v_pages};
+    const int64_t bytes = kvg_dtype_bytes(p->problem.kv_dtype);
     char reason[1024] = "";
     size_t used = 0;
     int wrong = 0;
     for (int t = 0; t < 2; t++) {
         if (first[t] < 0)
             continue;
+        const struct difference d = {-1, first[t] / bytes, code_at(codes[t][0], 0, bytes),
+                                     code_at(codes[t][1], 0, bytes)};
         wrong++;
-        const struct place at = place_of(pages[t], first[t] / bytes);
-        char owner[96];
-        owner_of(p, &at, owner, sizeof owner);
-        used += (size_t)snprintf(reason + used, sizeof reason - used,
-                                 "%sstore: %s codes differ, first at block %lld slot %lld (%s) head %lld dim "
-                                 "%lld: expected 0x%0*x, "
-                                 "got 0x%0*x",
-                                 used ? "; " : "", t == 0 ? "K" : "V", (long long)at.block,
-                                 (long long)at.slot, owner, (long long)at.head, (long long)at.dim,
-                                 (int)(2 * bytes), code_at(codes[t][0], 0, bytes), (int)(2 * bytes),
-                                 code_at(codes[t][1], 0, bytes));
+        used = say_difference(p, t, &d, reason, sizeof reason, used);
     }
     return finish(row, 2 * p->cache_elements, wrong, reason, error);
 }

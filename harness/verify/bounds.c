@@ -9,6 +9,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "harness/prepare/prepared.h"
+
 /* Roundings of FP32 between the accumulated dot product and the argument of the exponential: the product of
  * the scales, its product with the dot product, the factor log2(e), the argument itself. */
 #define SCALE_ROUNDINGS 4.0
@@ -51,33 +53,13 @@ static double unit_roundoff(enum kvg_ref_format format)
     return format == KVG_REF_F32 ? KVG_U_F32 : ldexp(1.0, -kvg_ref_format_info(format)->mantissa_bits - 1);
 }
 
-/* The enums of the two headers name the same formats. */
-static enum kvg_ref_format ref_format(enum kvg_dtype dtype)
-{
-    switch (dtype) {
-    case KVG_F16:
-        return KVG_REF_F16;
-    case KVG_BF16:
-        return KVG_REF_BF16;
-    case KVG_E4M3:
-        return KVG_REF_E4M3;
-    case KVG_E5M2:
-        return KVG_REF_E5M2;
-    case KVG_E4M3FNUZ:
-        return KVG_REF_E4M3FNUZ;
-    case KVG_F32:
-        break;
-    }
-    return KVG_REF_F32;
-}
-
 /* Is every value of `from` a value of `to`? */
 static int holds(enum kvg_dtype to, enum kvg_dtype from)
 {
     if (to == from || to == KVG_F32)
         return 1;
-    const struct kvg_ref_format_info *a = kvg_ref_format_info(ref_format(from));
-    const struct kvg_ref_format_info *b = kvg_ref_format_info(ref_format(to));
+    const struct kvg_ref_format_info *a = kvg_ref_format_info(kvg_ref_format_of(from));
+    const struct kvg_ref_format_info *b = kvg_ref_format_info(kvg_ref_format_of(to));
     return from != KVG_F32 && a->mantissa_bits <= b->mantissa_bits && a->max <= b->max &&
            a->min_exponent - a->mantissa_bits >= b->min_exponent - b->mantissa_bits;
 }
@@ -86,8 +68,8 @@ static int holds(enum kvg_dtype to, enum kvg_dtype from)
 static double operand_rel(enum kvg_dtype operand, enum kvg_dtype dtype, int scaled_first, int scale_exact)
 {
     if (scaled_first && !scale_exact)
-        return unit_roundoff(ref_format(operand));
-    return holds(operand, dtype) ? 0.0 : unit_roundoff(ref_format(operand));
+        return unit_roundoff(kvg_ref_format_of(operand));
+    return holds(operand, dtype) ? 0.0 : unit_roundoff(kvg_ref_format_of(operand));
 }
 
 /* One addition: half a step where it rounds to nearest, a whole one where it cuts off. */
@@ -105,7 +87,8 @@ static double compounded(double roundings, double unit)
 /* Smallest normal of an operand format, below which a matrix unit's exponents do not go. */
 static double floor_of(enum kvg_dtype operand)
 {
-    return operand == KVG_F32 ? 0.0 : ldexp(1.0, kvg_ref_format_info(ref_format(operand))->min_exponent);
+    return operand == KVG_F32 ? 0.0
+                              : ldexp(1.0, kvg_ref_format_info(kvg_ref_format_of(operand))->min_exponent);
 }
 
 /* The power of two that P carries into its rounding. */
@@ -223,8 +206,8 @@ int kvg_bound_init(struct kvg_bound *b, const struct kvg_problem *problem, const
     b->cap_abs = problem->soft_cap > 0.0f
                      ? (double)problem->soft_cap * (2.0 * d->exp2_rel_error + 8.0 * KVG_U_F32)
                      : 0.0;
-    const struct kvg_ref_format_info *p = kvg_ref_format_info(ref_format(d->p_format));
-    b->p_rel = unit_roundoff(ref_format(d->p_format));
+    const struct kvg_ref_format_info *p = kvg_ref_format_info(kvg_ref_format_of(d->p_format));
+    b->p_rel = unit_roundoff(kvg_ref_format_of(d->p_format));
     if (d->p_format != KVG_F32)
         b->p_abs = ldexp(1.0, p->min_exponent - p->mantissa_bits - 1 - p_offset(d));
     b->rounded_row_sum = d->row_sum_of_rounded_p;
@@ -238,8 +221,8 @@ int kvg_bound_init(struct kvg_bound *b, const struct kvg_problem *problem, const
     b->pv_floor = b->pv_narrow && b->nearest ? b->pv_unit * d->pv_smallest_normal : 0.0;
     b->pv_flush = d->pv_flush_interval;
     floors_of(d, b->qk_narrow, b->pv_narrow, &b->floors);
-    const struct kvg_ref_format_info *out = kvg_ref_format_info(ref_format(problem->out_dtype));
-    b->out_rel = unit_roundoff(ref_format(problem->out_dtype));
+    const struct kvg_ref_format_info *out = kvg_ref_format_info(kvg_ref_format_of(problem->out_dtype));
+    b->out_rel = unit_roundoff(kvg_ref_format_of(problem->out_dtype));
     b->out_floor = problem->out_dtype == KVG_F32 ? 0x1p-126 : ldexp(1.0, out->min_exponent);
     return 0;
 }
@@ -266,11 +249,11 @@ void kvg_bound_drift(const struct kvg_bound *b, struct kvg_ref_drift_model *mode
 void kvg_bound_emulation(const struct kvg_arithmetic *d, struct kvg_ref_emulation *how)
 {
     memset(how, 0, sizeof *how);
-    how->q_operand = how->k_operand = ref_format(d->qk_operand);
-    how->v_operand = ref_format(d->pv_operand);
+    how->q_operand = how->k_operand = kvg_ref_format_of(d->qk_operand);
+    how->v_operand = kvg_ref_format_of(d->pv_operand);
     how->k_scaled_first = d->k_scaled_before_qk;
     how->v_scaled_first = d->v_scaled_before_pv;
-    how->p_format = ref_format(d->p_format);
+    how->p_format = kvg_ref_format_of(d->p_format);
     how->p_offset_log2 = d->p_offset_log2;
     how->row_sum_of_rounded_p = d->row_sum_of_rounded_p;
     how->tile = d->tile;
@@ -279,14 +262,14 @@ void kvg_bound_emulation(const struct kvg_arithmetic *d, struct kvg_ref_emulatio
     how->split_from_window = d->split_from_window;
 }
 
-void kvg_bound_tail(double alpha, int64_t count, struct kvg_bound_tail *out)
+void kvg_bound_make_tail(double alpha, int64_t count, struct kvg_bound_tail *out)
 {
     const double each = alpha / (double)(count > 0 ? count : 1);
     out->lambda = gsl_cdf_ugaussian_Qinv(each / 2.0);
     out->log_odds = log(2.0 / each);
 }
 
-void kvg_bound_row(const struct kvg_bound *b, struct kvg_bound_row *row)
+void kvg_bound_fill_row(const struct kvg_bound *b, struct kvg_bound_row *row)
 {
     const double n = (double)(row->visible > 0 ? row->visible : 1);
     const double split = b->split > 0 && (double)b->split < n ? (double)b->split : n;
@@ -358,6 +341,16 @@ double kvg_bound_worst(const struct kvg_bound *b, const struct kvg_bound_row *ro
     double error = (logits / shrink + p_rounding + o * row_sum + pv) / (1.0 - row_sum);
     error += (row->acc_l + DIVISION_ROUNDINGS * KVG_U_F32) * (o + error);
     return error + b->out_rel * (o + error) + b->out_floor + REFERENCE_WORST * e->abs_pv;
+}
+
+double kvg_bound_ratio(double got, double reference, double allowed)
+{
+    const double error = fabs(got - reference);
+    if (!isfinite(got) || isnan(error) || isnan(allowed))
+        return INFINITY;
+    if (error == 0.0 || isinf(allowed))
+        return 0.0;
+    return error / allowed;
 }
 
 double kvg_bound_bennett(double variance, double largest, double log_odds)

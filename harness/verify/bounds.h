@@ -71,8 +71,8 @@
  *
  * All in double; the unit is that of the output unless a name says `rel`.
  */
-#ifndef KVG_HARNESS_BOUNDS_H
-#define KVG_HARNESS_BOUNDS_H
+#ifndef KVG_HARNESS_VERIFY_BOUNDS_H
+#define KVG_HARNESS_VERIFY_BOUNDS_H
 
 #include <stdint.h>
 #include "kernels/kernel.h"
@@ -126,7 +126,7 @@ struct kvg_bound_tail {
     double log_odds; /* ln(2 count / alpha), for Bennett's inequality */
 };
 /* alpha: what a right kernel fails with, all `count` together; KVG_CHECK_ALPHA but in tests of the tails. */
-void kvg_bound_tail(double alpha, int64_t count, struct kvg_bound_tail *out);
+void kvg_bound_make_tail(double alpha, int64_t count, struct kvg_bound_tail *out);
 
 /* q_scale and k_scale exact powers of two make scaling before rounding exact: k_exact, v_exact say so.
  * Returns 0, or -1 when the declaration makes no sense (the error names field and value). */
@@ -162,7 +162,7 @@ struct kvg_bound_row {
     double narrow_cut;                /* cut off: half a unit for every term, and the stray about that */
     double narrow_floor;              /* nearest: one addition below the smallest normal, of the output */
 };
-void kvg_bound_row(const struct kvg_bound *b, struct kvg_bound_row *row);
+void kvg_bound_fill_row(const struct kvg_bound *b, struct kvg_bound_row *row);
 
 /* Sums of one element, as in struct kvg_ref_terms. */
 struct kvg_bound_element {
@@ -191,6 +191,16 @@ double kvg_bound_probable(const struct kvg_bound *b, const struct kvg_bound_row 
 double kvg_bound_lse_worst(const struct kvg_bound *b, const struct kvg_bound_row *row);
 double kvg_bound_lse_probable(const struct kvg_bound *b, const struct kvg_bound_row *row,
                               const struct kvg_bound_tail *tail);
+
+/* Error over what is allowed. Above 1 fails a check. Never NaN:
+ *
+ *   got is NaN or infinite         infinity, whatever is allowed
+ *   reference or allowed is NaN    infinity
+ *   got equals the reference       0, even where nothing is allowed
+ *   nothing is allowed             infinity
+ *   allowed is infinite            0: such a bound is no limit
+ */
+double kvg_bound_ratio(double got, double reference, double allowed);
 
 /* Bennett: smallest t with P(|sum| >= t) <= e^-log_odds' for independent zero-mean terms of variance
  * `variance` in all, none above `largest`. */

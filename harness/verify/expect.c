@@ -13,7 +13,7 @@
 #include "systematic.h"
 #include "nearest_sums.h"
 #include "shares.h"
-#include "harness/prepare/prepared.h"
+#include "verify.h"
 
 /* Default work: sum over rows of visible keys * head_dim. About a second on two cores for both references and
  * the unquantised output. */
@@ -31,13 +31,13 @@ struct kvg_expectation_part {
     int64_t from, count;
     struct kvg_bound bound;
     struct terms terms;
-    struct kvg_nearest nearest;
+    struct kvg_nearest_sums nearest;
 };
 
 static void part_free(struct kvg_expectation_part *part)
 {
     free(part->terms.block);
-    kvg_nearest_free(&part->nearest);
+    kvg_nearest_sums_free(&part->nearest);
 }
 
 void kvg_expectation_free(struct kvg_expectation *e)
@@ -112,7 +112,7 @@ static void bound_rows(struct kvg_expectation *e, const struct kvg_expectation_p
     const int64_t d = e->p->problem.head_dim, from = part->from, count = part->count;
     const struct kvg_bound *bound = &part->bound;
     const struct terms *terms = &part->terms;
-    const struct kvg_nearest *nearest = &part->nearest;
+    const struct kvg_nearest_sums *nearest = &part->nearest;
 #pragma omp parallel for schedule(static) num_threads(e->p->problem.threads)
     for (int64_t i = 0; i < count; i++) {
         const struct kvg_ref_row *at = &e->sample.rows[from + i];
@@ -127,7 +127,7 @@ static void bound_rows(struct kvg_expectation *e, const struct kvg_expectation_p
                                     .q_size = nearest->q_size ? nearest->q_size[i] : 0.0,
                                     .v_size = nearest->q_size ? nearest->v_size[i] : 0.0,
                                     .repeats = nearest->q_size ? nearest->repeats[i] : 1.0};
-        kvg_bound_row(bound, &row);
+        kvg_bound_fill_row(bound, &row);
         e->lse_worst[from + i] = kvg_bound_lse_worst(bound, &row);
         e->lse_probable[from + i] = kvg_bound_lse_probable(bound, &row, &e->lse_tail);
         for (int64_t j = 0; j < d; j++) {
@@ -238,7 +238,7 @@ static int expect_part(struct kvg_expectation *e, const struct kvg_kernel *kerne
         kvg_ref_attention_drift(a, &how, &drift, rows, count, e->emulated + from * d, e->lse_emulated + from,
                                 &terms->drift) != 0 ||
         standard_loss(e, a, &part->bound, &how, terms->drift.partial, from, count) != 0 ||
-        kvg_nearest_make(a, &declared, &part->bound, rows, count, &part->nearest) != 0)
+        kvg_nearest_sums_make(a, &declared, &part->bound, rows, count, &part->nearest) != 0)
         return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory in the reference (%lld rows)",
                         (long long)count);
     bound_rows(e, part);
@@ -279,7 +279,7 @@ static int expect_rows(struct kvg_expectation *e, const struct kvg_kernel *kerne
     return 0;
 }
 
-int kvg_expect_unquantised(struct kvg_expectation *e, struct kvg_error *error)
+int kvg_expectation_add_unquantised(struct kvg_expectation *e, struct kvg_error *error)
 {
     struct kvg_ref_attention a;
     if (e->unquantised)
@@ -305,9 +305,13 @@ static int compare_order(const void *left, const void *right, void *rows)
     return (a->q_index > b->q_index) - (a->q_index < b->q_index);
 }
 
-int kvg_same_group(const struct kvg_ref_row *a, const struct kvg_ref_row *b)
+int64_t kvg_expectation_group_size(const struct kvg_expectation *e, int64_t from)
 {
-    return a->seq == b->seq && a->q_head == b->q_head;
+    int64_t count = 1;
+    while (from + count < e->sample.count &&
+           kvg_same_group(&e->sample.rows[e->order[from]], &e->sample.rows[e->order[from + count]]))
+        count++;
+    return count;
 }
 
 static int expectation_alloc(struct kvg_expectation *e)
@@ -361,27 +365,26 @@ static int sample_rows(struct kvg_expectation *e, const struct kvg_kernel *kerne
         e->order[i] = i;
     if (e->sample.count > 0)
         qsort_r(e->order, (size_t)e->sample.count, sizeof *e->order, compare_order, e->sample.rows);
-    for (int64_t i = 0; i < e->sample.count; i++)
-        e->groups +=
-            i == 0 || !kvg_same_group(&e->sample.rows[e->order[i - 1]], &e->sample.rows[e->order[i]]);
+    for (int64_t i = 0; i < e->sample.count; i += kvg_expectation_group_size(e, i))
+        e->groups++;
     return 0;
 }
 
-static void make_tails(struct kvg_expectation *e, const struct kvg_expectation_hold *to)
+static void make_tails(struct kvg_expectation *e, const struct kvg_limit_rule *to)
 {
-    e->hold = *to;
-    kvg_bound_tail(to->alpha, to->each ? 1 : e->sample.count * e->p->problem.head_dim, &e->element_tail);
-    kvg_bound_tail(to->alpha, to->each ? 1 : e->sample.count, &e->lse_tail);
-    kvg_bound_tail(to->alpha, to->each ? 1 : e->groups, &e->group_tail);
-    kvg_bound_tail(to->alpha, 1, &e->case_tail);
+    e->rule = *to;
+    kvg_bound_make_tail(to->alpha, to->each ? 1 : e->sample.count * e->p->problem.head_dim, &e->element_tail);
+    kvg_bound_make_tail(to->alpha, to->each ? 1 : e->sample.count, &e->lse_tail);
+    kvg_bound_make_tail(to->alpha, to->each ? 1 : e->groups, &e->group_tail);
+    kvg_bound_make_tail(to->alpha, 1, &e->case_tail);
 }
 
-int kvg_expectation_hold(struct kvg_expectation *e, const struct kvg_expectation_hold *to)
+int kvg_expectation_set_limits(struct kvg_expectation *e, const struct kvg_limit_rule *to)
 {
     make_tails(e, to);
     for (int64_t i = 0; i < e->part_count; i++)
         bound_rows(e, &e->parts[i]);
-    return e->shares ? kvg_shares_hold(e->shares) : 0;
+    return e->shares ? kvg_shares_set_limits(e->shares) : 0;
 }
 
 static int expect(const struct kvg_prepared *p, const struct kvg_kernel *kernel, int64_t rows_limit, int keep,
@@ -400,13 +403,13 @@ static int expect(const struct kvg_prepared *p, const struct kvg_kernel *kernel,
         kvg_expectation_free(e);
         return -1;
     }
-    const struct kvg_expectation_hold earnest = {KVG_CHECK_ALPHA, 0, KVG_GAIN_ALLOWANCE};
+    const struct kvg_limit_rule earnest = {KVG_CHECK_ALPHA, 0, KVG_GAIN_ALLOWANCE};
     make_tails(e, &earnest);
     if (expect_rows(e, kernel, error) != 0) {
         kvg_expectation_free(e);
         return -1;
     }
-    if (kvg_shares_expect(e, kernel, &e->shares) != 0) {
+    if (kvg_shares_make(e, kernel, &e->shares) != 0) {
         kvg_expectation_free(e);
         return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory for the shares of pages, slots and splits");
     }
@@ -414,14 +417,14 @@ static int expect(const struct kvg_prepared *p, const struct kvg_kernel *kernel,
     return 0;
 }
 
-int kvg_expect(const struct kvg_prepared *p, const struct kvg_kernel *kernel, int64_t rows_limit,
-               struct kvg_expectation **out, struct kvg_error *error)
+int kvg_expectation_make(const struct kvg_prepared *p, const struct kvg_kernel *kernel, int64_t rows_limit,
+                         struct kvg_expectation **out, struct kvg_error *error)
 {
     return expect(p, kernel, rows_limit, 0, out, error);
 }
 
-int kvg_expect_kept(const struct kvg_prepared *p, const struct kvg_kernel *kernel, int64_t rows_limit,
-                    struct kvg_expectation **out, struct kvg_error *error)
+int kvg_expectation_make_kept(const struct kvg_prepared *p, const struct kvg_kernel *kernel,
+                              int64_t rows_limit, struct kvg_expectation **out, struct kvg_error *error)
 {
     return expect(p, kernel, rows_limit, 1, out, error);
 }

@@ -42,7 +42,8 @@ static int64_t count_in(struct cell *table, uint64_t cells, uint64_t hash)
     return ++table[at].count;
 }
 
-int64_t kvg_nearest_repeats(const struct kvg_ref_attention *a, int64_t seq, int64_t kv_head)
+/* How often the most frequent key of a sequence's head occurs, bit by bit. -1 when out of memory. */
+static int64_t most_repeats(const struct kvg_ref_attention *a, int64_t seq, int64_t kv_head)
 {
     const struct kvg_ref_kv *k = &a->k;
     const int64_t n = a->seq_lens[seq], width = k->format == KVG_REF_BF16 ? 2 : 1;
@@ -77,15 +78,15 @@ static double largest_q(const struct kvg_ref_attention *a, const struct kvg_ref_
     return largest;
 }
 
-void kvg_nearest_free(struct kvg_nearest *n)
+void kvg_nearest_sums_free(struct kvg_nearest_sums *n)
 {
     free(n->q_size);
     memset(n, 0, sizeof *n);
 }
 
-int kvg_nearest_make(const struct kvg_ref_attention *a, const struct kvg_arithmetic *declared,
-                     const struct kvg_bound *bound, const struct kvg_ref_row *rows, int64_t count,
-                     struct kvg_nearest *out)
+int kvg_nearest_sums_make(const struct kvg_ref_attention *a, const struct kvg_arithmetic *declared,
+                          const struct kvg_bound *bound, const struct kvg_ref_row *rows, int64_t count,
+                          struct kvg_nearest_sums *out)
 {
     memset(out, 0, sizeof *out);
     if (!bound->nearest || (!bound->qk_narrow && !bound->pv_narrow))
@@ -103,9 +104,9 @@ int kvg_nearest_make(const struct kvg_ref_attention *a, const struct kvg_arithme
         if (i > 0 && rows[i].seq != rows[i - 1].seq)
             memset(known, 0, (size_t)a->kv_heads * sizeof *known);
         if (known[g] == 0.0)
-            known[g] = (double)kvg_nearest_repeats(a, rows[i].seq, g);
+            known[g] = (double)most_repeats(a, rows[i].seq, g);
         if (known[g] < 0.0) {
-            kvg_nearest_free(out);
+            kvg_nearest_sums_free(out);
             return -1;
         }
         out->q_size[i] = fabs(a->softmax_scale) * q * k;

@@ -20,8 +20,8 @@ static void add_quiet(struct kvg_rms *s, float emulated, double usual, double st
     s->expected += chance * step * step;
 }
 
-void kvg_rms_row(struct kvg_rms *s, int64_t head_dim, const uint16_t *got, const float *emulated,
-                 const struct kvg_bound_noise *noise)
+void kvg_rms_add_row(struct kvg_rms *s, int64_t head_dim, const uint16_t *got, const float *emulated,
+                     const struct kvg_bound_noise *noise)
 {
     double variance = 0.0;
     for (int64_t d = 0; d < head_dim; d++) {
@@ -65,7 +65,7 @@ static double loud_limit(const struct kvg_rms *s, double log_odds)
     return noise + 2.0 * sqrt(noise * rounding) + rounding;
 }
 
-void kvg_rms_result(const struct kvg_rms *s, const struct kvg_bound_tail *tail, struct kvg_rms_result *out)
+void kvg_rms_finish(const struct kvg_rms *s, const struct kvg_bound_tail *tail, struct kvg_rms_result *out)
 {
     out->rms = out->predicted = NAN;
     out->limit = INFINITY;

@@ -16,8 +16,8 @@
  * noise^2 <= sum v_r + 2 sqrt(x sum v_r^2) + 2 x max v_r  but for e^-x (Hsu, Kakade and Zhang, 2012, for
  *           sub-Gaussian noise); the roundings by Hoeffding; the two by Minkowski.
  */
-#ifndef KVG_HARNESS_RMS_H
-#define KVG_HARNESS_RMS_H
+#ifndef KVG_HARNESS_VERIFY_RMS_H
+#define KVG_HARNESS_VERIFY_RMS_H
 
 #include <stdint.h>
 #include "bounds.h"
@@ -33,15 +33,15 @@ struct kvg_rms {
     double rounding, rounding_sq;          /* loud: sum of step^2 and of step^4 */
 };
 
-/* Adds one row; arguments as for kvg_systematic_row. Elements that are not finite are left out. */
-void kvg_rms_row(struct kvg_rms *s, int64_t head_dim, const uint16_t *got, const float *emulated,
-                 const struct kvg_bound_noise *noise);
+/* Adds one row; arguments as for kvg_systematic_add_row. Elements that are not finite are left out. */
+void kvg_rms_add_row(struct kvg_rms *s, int64_t head_dim, const uint16_t *got, const float *emulated,
+                     const struct kvg_bound_noise *noise);
 
 struct kvg_rms_result {
     double rms;       /* sqrt(T / elements), in units of the output; NaN without elements */
     double predicted; /* the same of what is expected */
     double limit;     /* what it may be */
 };
-void kvg_rms_result(const struct kvg_rms *s, const struct kvg_bound_tail *tail, struct kvg_rms_result *out);
+void kvg_rms_finish(const struct kvg_rms *s, const struct kvg_bound_tail *tail, struct kvg_rms_result *out);
 
 #endif

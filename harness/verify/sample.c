@@ -39,6 +39,16 @@ int64_t kvg_sample_visible(const struct kvg_prepared *p, int64_t seq, int64_t q_
     return last < first ? 0 : last - first + 1;
 }
 
+int64_t kvg_sample_place(const struct kvg_prepared *p, const struct kvg_ref_row *at)
+{
+    return ((int64_t)p->cu_q_lens[at->seq] + at->q_index) * p->problem.q_heads + at->q_head;
+}
+
+int kvg_same_group(const struct kvg_ref_row *a, const struct kvg_ref_row *b)
+{
+    return a->seq == b->seq && a->q_head == b->q_head;
+}
+
 static int append(struct sampler *s, int64_t seq, int64_t q_index, int64_t head)
 {
     if (s->out->count == s->capacity) {

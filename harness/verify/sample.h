@@ -35,5 +35,9 @@ void kvg_sample_free(struct kvg_sample *sample);
 
 /* Keys that a query of a prepared case sees. */
 int64_t kvg_sample_visible(const struct kvg_prepared *p, int64_t seq, int64_t q_index);
+/* Index of a row in the outputs of a case, which are [total_q, q_heads] rows. */
+int64_t kvg_sample_place(const struct kvg_prepared *p, const struct kvg_ref_row *at);
+/* 1 when both rows belong to one group, which is a (sequence, query head). */
+int kvg_same_group(const struct kvg_ref_row *a, const struct kvg_ref_row *b);
 
 #endif

@@ -34,12 +34,6 @@ struct kvg_shares {
     struct share_class *class;
 };
 
-const char *kvg_share_name(enum kvg_share_kind kind)
-{
-    static const char *const names[KVG_SHARE_KINDS] = {"slot", "page", "split"};
-    return names[kind];
-}
-
 void kvg_shares_free(struct kvg_shares *s)
 {
     if (!s)
@@ -308,11 +302,11 @@ static double steps_limit(const struct elements *all, const float *x, double log
     return fmin(kvg_bound_bennett(variance, largest, log_odds), sum);
 }
 
-int kvg_shares_hold(struct kvg_shares *s)
+int kvg_shares_set_limits(struct kvg_shares *s)
 {
     struct elements all = {0};
     struct kvg_bound_tail tail;
-    kvg_bound_tail(s->e->hold.alpha, s->e->hold.each ? 1 : s->classes, &tail);
+    kvg_bound_make_tail(s->e->rule.alpha, s->e->rule.each ? 1 : s->classes, &tail);
     const int failed = elements_make(s, &all) != 0;
 #pragma omp parallel for schedule(dynamic) num_threads(s->e->p->problem.threads)
     for (int64_t k = 0; k < s->classes; k++) {
@@ -324,8 +318,7 @@ int kvg_shares_hold(struct kvg_shares *s)
     return failed ? -1 : 0;
 }
 
-int kvg_shares_expect(const struct kvg_expectation *e, const struct kvg_kernel *kernel,
-                      struct kvg_shares **out)
+int kvg_shares_make(const struct kvg_expectation *e, const struct kvg_kernel *kernel, struct kvg_shares **out)
 {
     *out = NULL;
     if (e->sample.count == 0)
@@ -342,7 +335,7 @@ int kvg_shares_expect(const struct kvg_expectation *e, const struct kvg_kernel *
             ;
         failed = shares_of_sequence(s, kernel, from, count) != 0;
     }
-    if (failed || kvg_shares_hold(s) != 0) {
+    if (failed || kvg_shares_set_limits(s) != 0) {
         kvg_shares_free(s);
         return -1;
     }
@@ -355,11 +348,9 @@ int kvg_shares_expect(const struct kvg_expectation *e, const struct kvg_kernel *
 /* y - r of every element; 0 where there is none. */
 static double *errors_of(const struct kvg_shares *s, const uint16_t *out)
 {
-    const struct kvg_prepared *p = s->e->p;
     double *error = malloc((size_t)(s->rows * s->dim) * sizeof *error);
     for (int64_t i = 0; i < s->rows && error; i++) {
-        const struct kvg_ref_row *at = &s->e->sample.rows[s->row[i]];
-        const int64_t row = ((int64_t)p->cu_q_lens[at->seq] + at->q_index) * p->problem.q_heads + at->q_head;
+        const int64_t row = kvg_sample_place(s->e->p, &s->e->sample.rows[s->row[i]]);
         for (int64_t d = 0; d < s->dim; d++) {
             const float r = s->e->emulated[s->row[i] * s->dim + d];
             const double e = (double)kvg_ref_bf16_decode(out[row * s->dim + d]) -
@@ -373,7 +364,6 @@ static double *errors_of(const struct kvg_shares *s, const uint16_t *out)
 int kvg_shares_compare(const struct kvg_shares *s, const uint16_t *out,
                        struct kvg_share_result results[KVG_SHARE_KINDS])
 {
-    double worst[KVG_SHARE_KINDS] = {0};
     for (int k = 0; k < KVG_SHARE_KINDS; k++)
         results[k] = (struct kvg_share_result){.effect = NAN, .limit = NAN};
     if (!s)
@@ -390,10 +380,10 @@ int kvg_shares_compare(const struct kvg_shares *s, const uint16_t *out,
             continue;
         for (int64_t n = 0; n < s->rows * s->dim; n++)
             sum += error[n] * (double)x[n];
-        const double ratio = sum == 0.0 ? 0.0 : fabs(sum) / class->limit;
+        const double ratio = kvg_bound_ratio(sum, 0.0, class->limit);
         result->failures += ratio > 1.0;
-        if (result->of++ == 0 || ratio > worst[class->kind]) {
-            worst[class->kind] = ratio;
+        if (result->of++ == 0 || ratio > result->ratio) {
+            result->ratio = ratio;
             result->worst = class->index;
             result->effect = sum / class->power;
             result->limit = class->limit / class->power;

@@ -41,25 +41,23 @@ enum kvg_share_kind {
 };
 enum kvg_share_page { KVG_SHARE_ODD_PAGES = 0, KVG_SHARE_FIRST_PAGE, KVG_SHARE_LAST_PAGE };
 
-/* "slot", "page", "split". */
-const char *kvg_share_name(enum kvg_share_kind kind);
-
 /* All classes of one kind, and the one whose effect exceeds its limit by most. */
 struct kvg_share_result {
     int64_t failures, of; /* classes */
     int64_t worst;        /* class */
     double effect, limit; /* of the worst; NaN when of = 0 */
+    double ratio;         /* of the worst, as in kvg_bound_ratio; 0 when of = 0 */
 };
 
 struct kvg_shares; /* opaque: rows, x and limits */
 
 /* For an expectation that is complete otherwise. Without a row that says anything *out is NULL. 0, or -1 when
  * out of memory. */
-int kvg_shares_expect(const struct kvg_expectation *e, const struct kvg_kernel *kernel,
-                      struct kvg_shares **out);
+int kvg_shares_make(const struct kvg_expectation *e, const struct kvg_kernel *kernel,
+                    struct kvg_shares **out);
 void kvg_shares_free(struct kvg_shares *s);
-/* Limits anew after those of the expectation have changed (kvg_expectation_hold). 0, or -1: out of memory. */
-int kvg_shares_hold(struct kvg_shares *s);
+/* Limits anew after those of the expectation have changed (kvg_expectation_set_limits). 0, or -1: out of memory. */
+int kvg_shares_set_limits(struct kvg_shares *s);
 
 /* out: the kernel's whole output, bf16, as kvg_compare_attention takes it. Values that are not finite are
  * left out: they fail a check of their own. s may be NULL. 0, or -1 when out of memory. */

@@ -32,9 +32,9 @@ int kvg_systematic_cell(float x)
     return (int)(kvg_systematic_significand(x) * 2654435769u >> 22);
 }
 
-void kvg_systematic_row(struct kvg_systematic *s, int64_t head_dim, const uint16_t *got,
-                        const float *emulated, const struct kvg_bound_noise *noise, const float *loss,
-                        const struct kvg_bound_tail *tail)
+void kvg_systematic_add_row(struct kvg_systematic *s, int64_t head_dim, const uint16_t *got,
+                            const float *emulated, const struct kvg_bound_noise *noise, const float *loss,
+                            const struct kvg_bound_tail *tail)
 {
     double noise_gain = 0.0, noise_offset = 0.0, standard = 0.0;
     for (int64_t d = 0; d < head_dim; d++) {
@@ -83,7 +83,7 @@ static double steps_limit(const double *step, const double *likely, double log_o
     return fmin(kvg_bound_bennett(variance, largest, log_odds), all);
 }
 
-void kvg_systematic_result(const struct kvg_systematic *s, const struct kvg_bound_tail *tail,
+void kvg_systematic_finish(const struct kvg_systematic *s, const struct kvg_bound_tail *tail,
                            double allowance, struct kvg_systematic_result *out)
 {
     out->gain = out->offset = NAN;

@@ -41,8 +41,8 @@
  * any. Such an output is called undefined: the standard is not sure of its first bit, half the output, at the
  * rate of the test. Where FP32 is declared there is no standard, and every output is defined.
  */
-#ifndef KVG_HARNESS_SYSTEMATIC_H
-#define KVG_HARNESS_SYSTEMATIC_H
+#ifndef KVG_HARNESS_VERIFY_SYSTEMATIC_H
+#define KVG_HARNESS_VERIFY_SYSTEMATIC_H
 
 #include <stdint.h>
 #include "bounds.h"
@@ -77,9 +77,9 @@ struct kvg_systematic {
 /* Adds one row of head_dim elements: got (bf16 bits), the emulated output before rounding, noise as above. An
  * element that is not finite is left out: it fails a check of its own. loss: what the standard is forgiven,
  * or zeros. */
-void kvg_systematic_row(struct kvg_systematic *s, int64_t head_dim, const uint16_t *got,
-                        const float *emulated, const struct kvg_bound_noise *noise, const float *loss,
-                        const struct kvg_bound_tail *tail);
+void kvg_systematic_add_row(struct kvg_systematic *s, int64_t head_dim, const uint16_t *got,
+                            const float *emulated, const struct kvg_bound_noise *noise, const float *loss,
+                            const struct kvg_bound_tail *tail);
 
 struct kvg_systematic_result {
     double gain, gain_limit;     /* gain NaN when there is too little output for a gain to mean something:
@@ -88,7 +88,7 @@ struct kvg_systematic_result {
     double undefined; /* share of the output that the standard itself may be off by; see KVG_DEFINED */
 };
 /* allowance: KVG_GAIN_ALLOWANCE, but in tests of the tails alone. */
-void kvg_systematic_result(const struct kvg_systematic *s, const struct kvg_bound_tail *tail,
+void kvg_systematic_finish(const struct kvg_systematic *s, const struct kvg_bound_tail *tail,
                            double allowance, struct kvg_systematic_result *out);
 
 #endif

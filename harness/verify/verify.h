@@ -6,8 +6,8 @@
  * and the kernel's declared arithmetic, and then any number of outputs (before timing, after timing, second
  * run) is compared with it. The derivation of the bounds stands in bounds.h.
  */
-#ifndef KVG_HARNESS_VERIFY_H
-#define KVG_HARNESS_VERIFY_H
+#ifndef KVG_HARNESS_VERIFY_VERIFY_H
+#define KVG_HARNESS_VERIFY_VERIFY_H
 
 #include "harness/prepare/prepared.h"
 
@@ -15,12 +15,12 @@ struct kvg_expectation; /* opaque: chosen rows, exact and emulating outputs, bou
 
 /* rows_limit caps the (query, head) rows checked; the sample is stratified: every sequence and head, first
  * and last rows, tile and page boundaries, random rows. 0 = a limit chosen for about a second of work. */
-int kvg_expect(const struct kvg_prepared *p, const struct kvg_kernel *kernel, int64_t rows_limit,
-               struct kvg_expectation **out, struct kvg_error *error);
+int kvg_expectation_make(const struct kvg_prepared *p, const struct kvg_kernel *kernel, int64_t rows_limit,
+                         struct kvg_expectation **out, struct kvg_error *error);
 /* Adds the exact reference on the unquantised tensors, which no check needs: without it a comparison leaves
  * quant_rel_l2 and total_rel_l2 missing (but for a bf16 cache read with a bf16 Q, whose tensors are the
  * unquantised ones). 0, or -1 with the error; e stays good either way. */
-int kvg_expect_unquantised(struct kvg_expectation *e, struct kvg_error *error);
+int kvg_expectation_add_unquantised(struct kvg_expectation *e, struct kvg_error *error);
 void kvg_expectation_free(struct kvg_expectation *e);
 
 /* out: host copy of the kernel's output [total_q, q_heads, head_dim] bf16, contiguous; lse [total_q, q_heads]
@@ -36,8 +36,8 @@ int kvg_compare_store(const struct kvg_prepared *p, const void *k_cache, const v
 /* The same where a device compared the caches (the expected ones lie there): `first` [K, V] is the first byte
  * that differs, -1 for none, and codes[K, V] the expected and the stored element there. Fills status and
  * reason. */
-int kvg_tell_store(const struct kvg_prepared *p, const int64_t first[2], uint8_t codes[2][2][4],
-                   struct kvg_row *row, struct kvg_error *error);
+int kvg_report_store(const struct kvg_prepared *p, const int64_t first[2], uint8_t codes[2][2][4],
+                     struct kvg_row *row, struct kvg_error *error);
 /* Bit-exact: quantised Q against p->q8. */
 int kvg_compare_quantize_q(const struct kvg_prepared *p, const uint8_t *q8, struct kvg_row *row,
                            struct kvg_error *error);

@@ -43,7 +43,7 @@ static double larger(double a, double b)
 static void add_lse(struct sums *s, double y, double r, double slack, double rel)
 {
     s->lse = larger(fabs(y - r), s->lse);
-    s->lse_ratio = larger(fabs(y - r) / (slack + rel * fmax(1.0, fabs(r))), s->lse_ratio);
+    s->lse_ratio = larger(kvg_bound_ratio(y, r, slack + rel * fmax(1.0, fabs(r))), s->lse_ratio);
 }
 
 static double relative(const struct sums *s)
@@ -60,18 +60,8 @@ static double gain_error(const struct sums *s)
 static int64_t row_of_whole(const struct kvg_expectation *e, const struct kvg_prepared *whole,
                             const struct kvg_ref_row *at)
 {
-    const int64_t seq = kvg_prepared_sequence(e->p, at->seq);
-    return (whole->cu_q_lens[seq] + at->q_index) * whole->problem.q_heads + at->q_head;
-}
-
-/* Sample rows order[from ..) that belong to one group; their number. */
-static int64_t group_size(const struct kvg_expectation *e, int64_t from)
-{
-    int64_t count = 1;
-    while (from + count < e->sample.count &&
-           kvg_same_group(&e->sample.rows[e->order[from]], &e->sample.rows[e->order[from + count]]))
-        count++;
-    return count;
+    const struct kvg_ref_row there = {(int32_t)kvg_prepared_sequence(e->p, at->seq), at->q_index, at->q_head};
+    return kvg_sample_place(whole, &there);
 }
 
 int kvg_plain_check(const struct kvg_expectation *e, const struct kvg_prepared *whole,
@@ -83,7 +73,7 @@ int kvg_plain_check(const struct kvg_expectation *e, const struct kvg_prepared *
         const int64_t seq = kvg_prepared_sequence(e->p, at->seq);
         const double limit = KVG_PLAIN_REL * sqrt(fmax(1.0, (double)whole->seq_lens[seq] / KVG_PLAIN_KEYS));
         struct sums s = {0};
-        count = group_size(e, from);
+        count = kvg_expectation_group_size(e, from);
         for (int64_t n = 0; n < count; n++) {
             const int64_t i = e->order[from + n], row = row_of_whole(e, whole, &e->sample.rows[i]);
             for (int64_t j = 0; j < d; j++)
@@ -122,7 +112,7 @@ static struct seen look(const struct kvg_expectation *e, const struct kvg_prepar
     struct seen seen = {0};
     for (int64_t from = 0, count; from < e->sample.count; from += count, seen.groups++) {
         struct sums s = {0};
-        count = group_size(e, from);
+        count = kvg_expectation_group_size(e, from);
         for (int64_t n = 0; n < count; n++) {
             const int64_t row = row_of_whole(e, whole, &e->sample.rows[e->order[from + n]]);
             for (int64_t j = 0; j < d; j++)
@@ -150,7 +140,7 @@ struct worst {
 
 static void note(struct worst *w, int64_t seq, int64_t head, const char *what, double got, double allowed)
 {
-    const double ratio = isnan(got) ? INFINITY : got / allowed;
+    const double ratio = kvg_bound_ratio(got, 0.0, allowed);
     w->failures += !(ratio <= 1.0);
     if (!(ratio > w->ratio))
         return;
@@ -163,11 +153,11 @@ static int64_t sum_group(const struct kvg_prepared *whole, const struct kvg_plai
                          const float *lse, int64_t seq, int64_t head, double slack, struct sums *s,
                          int *empty)
 {
-    const int64_t d = whole->problem.head_dim, heads = whole->problem.q_heads,
-                  q_len = whole->cu_q_lens[seq + 1] - whole->cu_q_lens[seq];
+    const int64_t d = whole->problem.head_dim, q_len = whole->cu_q_lens[seq + 1] - whole->cu_q_lens[seq];
     int64_t checked = 0;
     for (int64_t i = 0; i < q_len; i++) {
-        const int64_t row = (whole->cu_q_lens[seq] + i) * heads + head;
+        const struct kvg_ref_row at = {(int32_t)seq, (int32_t)i, (int32_t)head};
+        const int64_t row = kvg_sample_place(whole, &at);
         if (kvg_sample_visible(whole, seq, i) == 0) {
             for (int64_t j = 0; j < d; j++)
                 *empty |= (out[row * d + j] & 0x7fff) != 0;

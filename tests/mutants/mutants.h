@@ -23,12 +23,13 @@ struct fault {
 enum { FAULTS = FAULT_COUNT };
 extern const struct fault mutant_faults[FAULTS];
 
-/* Checks by the words of a reason. The first OTHER_RUNS speak of another run of the kernel: what broke in it
- * does not matter then. */
+/* Checks by the words of a reason. The first OTHER_RUNS are about another run of the kernel; which check broke in
+ * that run does not matter then. After the BY_HAND ones stand those of harness/verify/checks.def. */
 struct check {
     const char *name, *words;
 };
-enum { CHECKS = 24, OTHER_RUNS = 7, CRASH = CHECKS - 1 };
+enum { OTHER_RUNS = 7, BY_HAND = 12, CRASH = BY_HAND + KVG_CHECKS, CHECKS };
+_Static_assert((int)CHECKS <= 32, "a check for each bit of an unsigned");
 extern const struct check mutant_checks[CHECKS];
 
 /* Is it no fault, but the right kernel? */

@@ -10,27 +10,17 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <cmocka.h>
-#include "harness/diagnose/diagnose.h"
-#include "results/failure.h"
-#include "tests/unit/scalar_attention.h"
 #include "harness/prepare/prepare.h"
-
-static struct kvg_arithmetic declaration;
-
-static void declare(const struct kvg_problem *problem, int64_t seq_len, struct kvg_arithmetic *out)
-{
-    (void)problem;
-    (void)seq_len;
-    *out = declaration;
-}
-
-static const struct kvg_kernel stub = {.name = "test/scalar", .arithmetic = declare};
+#include "harness/diagnose/diagnose.h"
+#include "harness/verify/verify.h"
+#include "results/failure.h"
+#include "tests/unit/scalar_stub.h"
 
 static struct kvg_case plain_case(void)
 {
     struct kvg_case c;
     kvg_case_default(&c);
-    strcpy(c.kernel, "test/scalar");
+    strcpy(c.kernel, SCALAR_NAME);
     strcpy(c.input, "normal");
     c.scheme = KVG_PER_HEAD;
     c.batch = 3;
@@ -69,9 +59,9 @@ static void trial_make(struct trial *t, const struct kvg_case *c, const struct s
     memset(t->lse, 0xff, rows * sizeof *t->lse);
     scalar_attention(&t->p, k, t->out, t->lse);
     spoil(&t->p, k->fault, t->out, t->lse);
-    declaration = k->declared;
+    scalar_declared = k->declared;
     assert_int_equal(kvg_row_init(&t->row), 0);
-    if (kvg_expect(&t->p, &stub, 0, &t->e, &error) != 0 ||
+    if (kvg_expectation_make(&t->p, &scalar_stub, 0, &t->e, &error) != 0 ||
         kvg_compare_attention(t->e, t->out, t->lse, &t->row, &error) != 0)
         fail_msg("%s", error.text);
 }
@@ -87,24 +77,7 @@ static void trial_free(struct trial *t)
 
 static struct kvg_failure failure_of(const struct trial *t)
 {
-    return (struct kvg_failure){.expectation = t->e, .kernel = &stub, .out = t->out, .lse = t->lse};
-}
-
-static struct scalar_kernel plain_kernel(enum kvg_path path)
-{
-    struct scalar_kernel k;
-    memset(&k, 0, sizeof k);
-    const int fp8 = path == KVG_PATH_FP8;
-    k.lanes = 16;
-    k.sum_per_tile = 1;
-    k.declared.qk_operand = k.declared.pv_operand = fp8 ? KVG_E4M3 : KVG_BF16;
-    k.declared.qk_accumulator_bits = k.declared.pv_accumulator_bits = 24;
-    k.declared.exp2_rel_error = 0x1p-22;
-    k.declared.p_format = fp8 ? KVG_E4M3 : KVG_F32;
-    k.declared.p_offset_log2 = fp8 ? 8 : 0;
-    k.declared.tile = 64;
-    k.declared.deterministic = 1;
-    return k;
+    return (struct kvg_failure){.expectation = t->e, .kernel = &scalar_stub, .out = t->out, .lse = t->lse};
 }
 
 /* As the harness does where an output holds NaN: once more, with zeros in the slots that no sequence owns. */
@@ -265,9 +238,8 @@ static void test_evidence_says_what_the_row_says(void **state)
     assert_int_equal(e->checks[0].failed, t.row.nonfinite);
     for (int i = 0; i < e->n_checks; i++) {
         char word[32];
-        snprintf(word, sizeof word, "%s: %lld", e->checks[i].name, (long long)e->checks[i].failed);
-        if (i > 0) /* the reason words nonfinite in its own way */
-            assert_non_null(strstr(t.row.reason, word));
+        snprintf(word, sizeof word, "%s: ", e->checks[i].name);
+        assert_non_null(strstr(t.row.reason, word));
     }
     assert_int_equal(e->n_worst, 2);
     assert_true(isnan(e->worst[0].got) && e->worst[0].at.head == 3 && e->worst[0].at.dim == 1);

@@ -4,6 +4,7 @@
  * the host or the device made the case, and the row counts what was looked at. Kernels of the CPU run in the
  * memory of a loopback device, whose addresses end a program that touches them by itself.
  */
+#include "harness/memory/guard.h"
 #include "tests/unit/loopback_case.h"
 
 static int set_up(void **state)

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * test_guard.c: every byte of a guard is looked at, wherever the buffer ends; the place that is told is the
- * one that was written; sealed contents; buffers that no kernel is shown.
+ * one that was written; sealed contents; buffers that no kernel is shown; a guard reads as NaN; hashes.
  */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 
 #include "harness/memory/guard.h"
+#include "reference/formats.h"
 
 /* Guards before and after, byte by byte, for ends at different places of a page and of the pattern. */
 static void every_byte_counts(void **state)
@@ -99,10 +102,60 @@ static void hidden_contents_wait_for_the_end(void **state)
     kvg_guard_free(list);
 }
 
+/* Past the end of a buffer a reader finds NaN in each format. */
+static void guards_read_as_nan(void **state)
+{
+    (void)state;
+    struct kvg_guard_list *list = kvg_guard_create();
+    unsigned char *data = kvg_guard_alloc(list, "x", 4096, NULL);
+    for (int i = 0; i < 512; i++) {
+        uint16_t half;
+        float single;
+        memcpy(&half, data + 4096 + 2 * i, 2);
+        memcpy(&single, data + 4096 + 4 * i, 4);
+        assert_true(isnan(kvg_ref_bf16_decode(half)) && isnan(single));
+        assert_true(isnan(kvg_ref_fp8_decode(KVG_REF_E4M3, data[4096 + i])));
+        assert_true(isnan(kvg_ref_fp8_decode(KVG_REF_E5M2, data[4096 + i])));
+    }
+    assert_null(kvg_guard_alloc(list, "absurd", INT64_MAX / 4, NULL));
+    assert_non_null(kvg_guard_alloc(list, "empty", 0, NULL));
+    data[0] = 1; /* never sealed: may change */
+    assert_int_equal(kvg_guard_check(list, NULL), 0);
+    kvg_guard_free(list);
+    kvg_guard_free(NULL);
+}
+
+static void every_byte_of_a_hash_counts(void **state)
+{
+    (void)state;
+    int64_t bytes = (INT64_C(6) << 20) + 13;
+    unsigned char *data = malloc((size_t)bytes);
+    for (int64_t i = 0; i < bytes; i++)
+        data[i] = (unsigned char)(i * 7 + i / 251);
+    uint64_t hash = kvg_hash_bytes(data, bytes);
+    assert_true(hash == kvg_hash_bytes(data, bytes));
+    const int64_t at[] = {0, 63, 64, 1 << 20, (5 << 20) + 1, bytes - 1};
+    for (int i = 0; i < 6; i++) {
+        data[at[i]] ^= 0x10;
+        assert_true(hash != kvg_hash_bytes(data, bytes));
+        data[at[i]] ^= 0x10;
+    }
+    /* two pieces of 1 MiB exchanged */
+    for (int64_t i = 0; i < 1 << 20; i++) {
+        unsigned char x = data[i];
+        data[i] = data[i + (1 << 20)];
+        data[i + (1 << 20)] = x;
+    }
+    assert_true(hash != kvg_hash_bytes(data, bytes));
+    assert_true(kvg_hash_bytes(data, 100) != kvg_hash_bytes(data, 101));
+    free(data);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_byte_counts),
-                                       cmocka_unit_test(guards_hold_the_pattern),
-                                       cmocka_unit_test(hidden_contents_wait_for_the_end)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_byte_counts), cmocka_unit_test(guards_hold_the_pattern),
+        cmocka_unit_test(hidden_contents_wait_for_the_end), cmocka_unit_test(guards_read_as_nan),
+        cmocka_unit_test(every_byte_of_a_hash_counts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -93,16 +93,16 @@ static void test_accumulators(void **state)
     a.qk_operand = a.pv_operand = KVG_E4M3;
     struct kvg_bound b = bound_of(&p, &a);
     struct kvg_bound_row row = {.visible = 8192, .lse = 9.0, .shrink = 1.0};
-    kvg_bound_row(&b, &row);
+    kvg_bound_fill_row(&b, &row);
     assert_true(row.narrow_worst == 0.0);
     assert_true(row.acc_pv >= 8192 * 0x1p-24 && row.acc_pv < 9000 * 0x1p-24);
     a.pv_accumulator_bits = 14;
     b = bound_of(&p, &a);
-    kvg_bound_row(&b, &row);
+    kvg_bound_fill_row(&b, &row);
     assert_true(row.narrow_worst >= 8192 * 0x1p-13);
     a.pv_flush_interval = 128;
     b = bound_of(&p, &a);
-    kvg_bound_row(&b, &row);
+    kvg_bound_fill_row(&b, &row);
     assert_true(row.narrow_worst >= 128 * 0x1p-13 && row.narrow_worst < 147 * 0x1p-13);
 }
 
@@ -187,7 +187,7 @@ static void test_lse_of_cut_logits(void **state)
     a.qk_accumulator_bits = 14;
     const struct kvg_bound b = bound_of(&p, &a);
     struct kvg_bound_tail tail;
-    kvg_bound_tail(KVG_CHECK_ALPHA, 1000, &tail);
+    kvg_bound_make_tail(KVG_CHECK_ALPHA, 1000, &tail);
     for (int trial = 0; trial < 4000; trial++) {
         const double scale = rng_log_uniform(&r, 1e-4, 10.0);
         const int least = (int)rng_below(&r, 0x40);
@@ -204,7 +204,7 @@ static void test_lse_of_cut_logits(void **state)
                                                    KVG_REF_E4M3, x, KVG_REF_E4M3, y, 64);
         struct kvg_bound_row row = {
             .visible = 1, .lse = scale * exact, .shrink = 1.0, .delta_mean = b.logit_rel * scale * aligned};
-        kvg_bound_row(&b, &row);
+        kvg_bound_fill_row(&b, &row);
         const double allowed = kvg_bound_lse_probable(&b, &row, &tail), error = scale * (cut - exact);
         assert_true(fabs(error) <= allowed);
         sum += cut - exact;
@@ -259,7 +259,7 @@ static void small_terms(const struct small *x, const struct kvg_bound *b, struct
         row->eta_sum += eta;
         row->delta_mean += p * delta;
     }
-    kvg_bound_row(b, row);
+    kvg_bound_fill_row(b, row);
 }
 
 /* The output when bit j of `turn` says which way logit j errs, bit n + j which way P does, 2n + j V. */
@@ -565,7 +565,7 @@ static void test_tail(void **state)
     (void)state;
     struct kvg_bound_tail tail;
     for (int64_t count = 1; count < 10000000; count *= 13) {
-        kvg_bound_tail(KVG_CHECK_ALPHA, count, &tail);
+        kvg_bound_make_tail(KVG_CHECK_ALPHA, count, &tail);
         const double alpha = KVG_FALSE_ALARMS_PER_CASE / KVG_RANDOM_CHECKS / (double)count;
         assert_true(fabs(erfc(tail.lambda / sqrt(2.0)) / alpha - 1.0) < 1e-6);
         assert_true(fabs(2.0 * exp(-tail.log_odds) / alpha - 1.0) < 1e-9);

@@ -77,7 +77,7 @@ static void test_nearest_against_integers(void **state)
         }
         const struct fp16_sum sum = fp16_chain(x, y, n);
         struct kvg_bound_row row = {.visible = n, .lse = 0.0, .shrink = 1.0, .q_size = 1.0, .v_size = 1.0};
-        kvg_bound_row(&b, &row);
+        kvg_bound_fill_row(&b, &row);
         assert_true(sum.error <= b.logit_rel * sum.size + b.qk_floor * row.q_size);
         assert_true(sum.error <= row.narrow_worst * sum.size + n * row.narrow_floor);
         needs_floor += sum.error > row.narrow_worst * sum.size;
@@ -102,12 +102,12 @@ static void test_nearest_worst_case_is_reached(void **state)
     }
     const struct fp16_sum sum = fp16_chain(x, y, 17);
     struct kvg_bound_row row = {.visible = 17, .lse = 0.0, .shrink = 1.0, .v_size = 1.0}, cut = row;
-    kvg_bound_row(&nearest, &row);
+    kvg_bound_fill_row(&nearest, &row);
     assert_true(sum.error == 16 * 0x1p-11);
     assert_true(sum.error > 0.9 * row.narrow_worst * sum.size && sum.error <= row.narrow_worst * sum.size);
     a.accumulator_rounding = KVG_ROUND_TRUNCATE;
     const struct kvg_bound truncated = bound_of(&p, &a);
-    kvg_bound_row(&truncated, &cut);
+    kvg_bound_fill_row(&truncated, &cut);
     assert_true(cut.narrow_worst > 2.0 * row.narrow_worst);
     /* No bias, nothing aligned. */
     assert_true(nearest.logit_bias == 0.0 && truncated.logit_bias > 0.0);
@@ -138,7 +138,7 @@ static void test_nearest_probable(void **state)
     a.accumulator_rounding = KVG_ROUND_TRUNCATE;
     const struct kvg_bound cut = bound_of(&p, &a);
     struct kvg_bound_tail tail;
-    kvg_bound_tail(KVG_CHECK_ALPHA, 1000, &tail);
+    kvg_bound_make_tail(KVG_CHECK_ALPHA, 1000, &tail);
     double closest = 0.0;
     for (int trial = 0; trial < 1000; trial++) {
         struct kvg_bound_element e = {0};
@@ -168,10 +168,10 @@ static void test_nearest_probable(void **state)
                                     .v_size = 1.0,
                                     .repeats = 1.0},
                              row_cut = row, row_equal = row;
-        kvg_bound_row(&nearest, &row);
-        kvg_bound_row(&cut, &row_cut);
+        kvg_bound_fill_row(&nearest, &row);
+        kvg_bound_fill_row(&cut, &row_cut);
         row_equal.repeats = KEYS;
-        kvg_bound_row(&nearest, &row_equal);
+        kvg_bound_fill_row(&nearest, &row_equal);
         const double allowed = kvg_bound_probable(&nearest, &row, &e, &tail, &tail, &noise);
         const double wide = kvg_bound_probable(&cut, &row_cut, &e, &tail, &tail, &noise);
         const double equal = kvg_bound_probable(&nearest, &row_equal, &e, &tail, &tail, &noise);

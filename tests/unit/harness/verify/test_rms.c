@@ -33,7 +33,7 @@ static void make(struct rng *r, double actual, double declared, int alike, struc
             got[d] = kvg_ref_bf16_encode((float)((double)emulated[d] + n));
             noise[d] = (struct kvg_bound_noise){.declared = declared};
         }
-        kvg_rms_row(sums, DIM, got, emulated, noise);
+        kvg_rms_add_row(sums, DIM, got, emulated, noise);
     }
 }
 
@@ -41,8 +41,8 @@ static struct kvg_rms_result result_of(const struct kvg_rms *sums)
 {
     struct kvg_bound_tail tail;
     struct kvg_rms_result result;
-    kvg_bound_tail(KVG_CHECK_ALPHA, 1, &tail);
-    kvg_rms_result(sums, &tail, &result);
+    kvg_bound_make_tail(KVG_CHECK_ALPHA, 1, &tail);
+    kvg_rms_finish(sums, &tail, &result);
     assert_true(result.predicted <= result.limit);
     return result;
 }
@@ -106,10 +106,10 @@ static void what_is_not_finite_is_left_out(void **state)
     (void)state;
     struct kvg_bound_tail tail;
     struct kvg_rms_result result;
-    kvg_bound_tail(KVG_CHECK_ALPHA, 1, &tail);
-    kvg_rms_result(&sums, &tail, &result);
+    kvg_bound_make_tail(KVG_CHECK_ALPHA, 1, &tail);
+    kvg_rms_finish(&sums, &tail, &result);
     assert_true(isnan(result.rms) && isinf(result.limit));
-    kvg_rms_row(&sums, 3, got, emulated, noise);
+    kvg_rms_add_row(&sums, 3, got, emulated, noise);
     assert_true(sums.count == 1.0 && sums.sum == 0.0);
 }
 

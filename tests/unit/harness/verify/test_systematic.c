@@ -17,7 +17,7 @@ static void test_gain_and_offset(void **state)
     float emulated[DIM];
     uint16_t got[DIM];
     struct kvg_bound_noise noise[DIM];
-    kvg_bound_tail(KVG_CHECK_ALPHA, 8, &tail);
+    kvg_bound_make_tail(KVG_CHECK_ALPHA, 8, &tail);
     static const double gains[] = {1.0, 0.99, 0.5, -1.0, 0.0};
     for (int i = 0; i < 5; i++) {
         struct kvg_systematic sums;
@@ -35,9 +35,9 @@ static void test_gain_and_offset(void **state)
                 down += x * x;
                 mean += (y - x) / (ROWS * DIM);
             }
-            kvg_systematic_row(&sums, DIM, got, emulated, noise, no_loss, &tail);
+            kvg_systematic_add_row(&sums, DIM, got, emulated, noise, no_loss, &tail);
         }
-        kvg_systematic_result(&sums, &tail, KVG_GAIN_ALLOWANCE, &result);
+        kvg_systematic_finish(&sums, &tail, KVG_GAIN_ALLOWANCE, &result);
         assert_true(fabs(result.gain - up / down) < 1e-9);
         assert_true(fabs(result.offset - mean) < 1e-9);
         assert_true(result.gain_limit > KVG_GAIN_ALLOWANCE && result.gain_limit < KVG_GAIN_ALLOWANCE + 1e-3);
@@ -61,7 +61,7 @@ static void test_gain_with_a_loss(void **state)
     uint16_t got[DIM];
     struct kvg_bound_noise noise[DIM];
     double lost = 0.0, squares = 0.0, all = 0.0;
-    kvg_bound_tail(KVG_CHECK_ALPHA, 8, &tail);
+    kvg_bound_make_tail(KVG_CHECK_ALPHA, 8, &tail);
     for (int d = 0; d < DIM; d++) {
         emulated[d] = kvg_ref_bf16_decode(kvg_ref_bf16_encode((float)(1.0 + rng_unit(&r))));
         loss[d] = 0.01f * (float)rng_unit(&r);
@@ -71,10 +71,10 @@ static void test_gain_with_a_loss(void **state)
         squares += (double)emulated[d] * (double)emulated[d];
         all += (double)loss[d];
     }
-    kvg_systematic_row(&plain, DIM, got, emulated, noise, no_loss, &tail);
-    kvg_systematic_result(&plain, &tail, KVG_GAIN_ALLOWANCE, &a);
-    kvg_systematic_row(&forgiven, DIM, got, emulated, noise, loss, &tail);
-    kvg_systematic_result(&forgiven, &tail, KVG_GAIN_ALLOWANCE, &b);
+    kvg_systematic_add_row(&plain, DIM, got, emulated, noise, no_loss, &tail);
+    kvg_systematic_finish(&plain, &tail, KVG_GAIN_ALLOWANCE, &a);
+    kvg_systematic_add_row(&forgiven, DIM, got, emulated, noise, loss, &tail);
+    kvg_systematic_finish(&forgiven, &tail, KVG_GAIN_ALLOWANCE, &b);
     assert_true(a.gain == b.gain && a.offset == b.offset);
     assert_true(b.gain_limit >= a.gain_limit + lost / squares);
     assert_true(b.offset_limit >= a.offset_limit + all / DIM);
@@ -95,21 +95,21 @@ static void test_gain_of_few_significands(void **state)
     float emulated[DIM];
     uint16_t got[DIM];
     struct kvg_bound_noise noise[DIM];
-    kvg_bound_tail(KVG_CHECK_ALPHA, 8, &tail);
+    kvg_bound_make_tail(KVG_CHECK_ALPHA, 8, &tail);
     for (int d = 0; d < DIM; d++) {
         emulated[d] = 1.0f + 0x1p-8f + (float)(d % 3); /* on a boundary of bf16, or 2 and 3 */
         got[d] = kvg_ref_bf16_encode(emulated[d] + 1e-6f);
         noise[d] = (struct kvg_bound_noise){.shared = 1e-6, .own = 1e-6};
     }
-    kvg_systematic_row(&few, DIM, got, emulated, noise, no_loss, &tail);
-    kvg_systematic_result(&few, &tail, KVG_GAIN_ALLOWANCE, &a);
+    kvg_systematic_add_row(&few, DIM, got, emulated, noise, no_loss, &tail);
+    kvg_systematic_finish(&few, &tail, KVG_GAIN_ALLOWANCE, &a);
     assert_true(fabs(a.gain - 1.0) > 0.0 && fabs(a.gain - 1.0) <= a.gain_limit);
     for (int d = 0; d < DIM; d++)
         emulated[d] = 1.0f + (float)d / 128.0f + 0x1p-9f;
     for (int d = 0; d < DIM; d++)
         got[d] = kvg_ref_bf16_encode(emulated[d]);
-    kvg_systematic_row(&many, DIM, got, emulated, noise, no_loss, &tail);
-    kvg_systematic_result(&many, &tail, KVG_GAIN_ALLOWANCE, &b);
+    kvg_systematic_add_row(&many, DIM, got, emulated, noise, no_loss, &tail);
+    kvg_systematic_finish(&many, &tail, KVG_GAIN_ALLOWANCE, &b);
     assert_true(b.gain_limit - KVG_GAIN_ALLOWANCE < (a.gain_limit - KVG_GAIN_ALLOWANCE) / 5.0);
 }
 
@@ -123,7 +123,7 @@ static void test_defined(void **state)
     float emulated[DIM], loss[DIM];
     const uint16_t zero[DIM] = {0};
     struct kvg_bound_noise noise[DIM];
-    kvg_bound_tail(KVG_CHECK_ALPHA, 8, &tail);
+    kvg_bound_make_tail(KVG_CHECK_ALPHA, 8, &tail);
     for (double size = 1e-4; size < 1.0; size *= 1.7) {
         struct kvg_systematic sums = {0};
         struct kvg_systematic_result result;
@@ -135,8 +135,8 @@ static void test_defined(void **state)
                 (struct kvg_bound_noise){.shared = size * tail.lambda, .usual = size, .standard = size};
         }
         for (int row = 0; row < ROWS; row++)
-            kvg_systematic_row(&sums, DIM, zero, emulated, noise, loss, &tail);
-        kvg_systematic_result(&sums, &tail, KVG_GAIN_ALLOWANCE, &result);
+            kvg_systematic_add_row(&sums, DIM, zero, emulated, noise, loss, &tail);
+        kvg_systematic_finish(&sums, &tail, KVG_GAIN_ALLOWANCE, &result);
         for (int d = 0; d < DIM; d++) {
             squares += ROWS * (double)emulated[d] * (double)emulated[d];
             all += fabs((double)emulated[d]);
@@ -160,17 +160,17 @@ static void test_gain_without_meaning(void **state)
     const float nothing[4] = {0}, small[4] = {1e-3f, -1e-3f, 1e-3f, 1e-3f};
     const struct kvg_bound_noise noise[4] = {
         {.shared = 1, .own = 1}, {.shared = 1, .own = 1}, {.shared = 1, .own = 1}, {.shared = 1, .own = 1}};
-    kvg_bound_tail(KVG_CHECK_ALPHA, 1, &tail);
-    kvg_systematic_row(&sums, 4, zero, nothing, noise, no_loss, &tail);
-    kvg_systematic_result(&sums, &tail, KVG_GAIN_ALLOWANCE, &result);
+    kvg_bound_make_tail(KVG_CHECK_ALPHA, 1, &tail);
+    kvg_systematic_add_row(&sums, 4, zero, nothing, noise, no_loss, &tail);
+    kvg_systematic_finish(&sums, &tail, KVG_GAIN_ALLOWANCE, &result);
     assert_true(isnan(result.gain));
     memset(&sums, 0, sizeof sums);
-    kvg_systematic_row(&sums, 4, zero, small, noise, no_loss, &tail); /* noise above the output */
-    kvg_systematic_result(&sums, &tail, KVG_GAIN_ALLOWANCE, &result);
+    kvg_systematic_add_row(&sums, 4, zero, small, noise, no_loss, &tail); /* noise above the output */
+    kvg_systematic_finish(&sums, &tail, KVG_GAIN_ALLOWANCE, &result);
     assert_true(isnan(result.gain));
     memset(&sums, 0, sizeof sums);
-    kvg_systematic_row(&sums, 4, nan, small, noise, no_loss, &tail);
-    kvg_systematic_result(&sums, &tail, KVG_GAIN_ALLOWANCE, &result);
+    kvg_systematic_add_row(&sums, 4, nan, small, noise, no_loss, &tail);
+    kvg_systematic_finish(&sums, &tail, KVG_GAIN_ALLOWANCE, &result);
     assert_true(isnan(result.gain) && isnan(result.offset));
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_verify_nearest.c: sizes of a row's inputs and numbers of equal keys, against loops over the plain
+ * test_nearest_sums.c: sizes of a row's inputs and numbers of equal keys, against loops over the plain
  * tensors.
  */
 #include <stdarg.h>
@@ -77,7 +77,7 @@ static void check(enum kvg_path path, enum kvg_cache_dtype dtype, enum k_pattern
     const struct kvg_arithmetic declared = half_arithmetic(scaled);
     struct kvg_error error = {0};
     struct kvg_bound bound;
-    struct kvg_nearest n;
+    struct kvg_nearest_sums n;
     struct kvg_ref_row rows[36];
     int64_t count = 0;
     for (int32_t b = 0; b < 3; b++)
@@ -85,7 +85,7 @@ static void check(enum kvg_path path, enum kvg_cache_dtype dtype, enum k_pattern
             for (int32_t h = 0; h < 6; h++)
                 rows[count++] = (struct kvg_ref_row){b, i, h};
     assert_int_equal(kvg_bound_init(&bound, &p.problem, &declared, 0, 0, "test", &error), 0);
-    assert_int_equal(kvg_nearest_make(&a, &declared, &bound, rows, count, &n), 0);
+    assert_int_equal(kvg_nearest_sums_make(&a, &declared, &bound, rows, count, &n), 0);
     for (int64_t r = 0; r < count; r++) {
         const int64_t g = rows[r].q_head / 2, at = p.scale_stride * g;
         double largest = 0.0;
@@ -101,7 +101,7 @@ static void check(enum kvg_path path, enum kvg_cache_dtype dtype, enum k_pattern
         assert_true(n.repeats[r] == (double)most_equal(&p, rows[r].seq, g));
         assert_true(pattern == K_NORMAL ? n.repeats[r] == 1.0 : n.repeats[r] >= p.seq_lens[rows[r].seq] / 5);
     }
-    kvg_nearest_free(&n);
+    kvg_nearest_sums_free(&n);
     kvg_prepared_free(&p);
 }
 
@@ -130,15 +130,15 @@ static void test_nothing_for_other_sums(void **state)
         struct kvg_arithmetic declared = half_arithmetic(0);
         struct kvg_error error = {0};
         struct kvg_bound bound;
-        struct kvg_nearest n;
+        struct kvg_nearest_sums n;
         if (other)
             declared.accumulator_rounding = KVG_ROUND_TRUNCATE;
         else
             declared.qk_accumulator_bits = declared.pv_accumulator_bits = 24;
         assert_int_equal(kvg_bound_init(&bound, &p.problem, &declared, 0, 0, "test", &error), 0);
-        assert_int_equal(kvg_nearest_make(&a, &declared, &bound, &row, 1, &n), 0);
+        assert_int_equal(kvg_nearest_sums_make(&a, &declared, &bound, &row, 1, &n), 0);
         assert_null(n.q_size);
-        kvg_nearest_free(&n);
+        kvg_nearest_sums_free(&n);
     }
     kvg_prepared_free(&p);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_verify_shares.c: kernels that get one class of keys slightly wrong, by less than a single element, a
+ * test_shares.c: kernels that get one class of keys slightly wrong, by less than a single element, a
  * gain or an lse shows.
  */
 #include <stdarg.h>
@@ -9,26 +9,16 @@
 #include <stdio.h>
 #include <setjmp.h>
 #include <cmocka.h>
-#include "harness/verify/shares.h"
-#include "tests/unit/scalar_attention.h"
 #include "harness/prepare/prepare.h"
-
-static struct kvg_arithmetic declaration;
-
-static void declare(const struct kvg_problem *problem, int64_t seq_len, struct kvg_arithmetic *out)
-{
-    (void)problem;
-    (void)seq_len;
-    *out = declaration;
-}
-
-static const struct kvg_kernel stub = {.name = "test/scalar", .arithmetic = declare};
+#include "harness/verify/shares.h"
+#include "harness/verify/verify.h"
+#include "tests/unit/scalar_stub.h"
 
 static struct kvg_case case_of(enum kvg_path path, int64_t context, int64_t block)
 {
     struct kvg_case c;
     memset(&c, 0, sizeof c);
-    strcpy(c.kernel, "test/scalar");
+    strcpy(c.kernel, SCALAR_NAME);
     strcpy(c.input, "normal");
     c.phase = KVG_PHASE_DECODE;
     c.path = path;
@@ -50,17 +40,7 @@ static struct kvg_case case_of(enum kvg_path path, int64_t context, int64_t bloc
 
 static struct scalar_kernel kernel_of(enum kvg_path path, int64_t split)
 {
-    struct scalar_kernel k;
-    memset(&k, 0, sizeof k);
-    const enum kvg_dtype operand = path == KVG_PATH_FP8 ? KVG_E4M3 : KVG_BF16;
-    k.lanes = 16;
-    k.sum_per_tile = 1;
-    k.declared.qk_operand = k.declared.pv_operand = operand;
-    k.declared.qk_accumulator_bits = k.declared.pv_accumulator_bits = 24;
-    k.declared.exp2_rel_error = 0x1p-22;
-    k.declared.p_format = path == KVG_PATH_FP8 ? KVG_E4M3 : KVG_F32;
-    k.declared.p_offset_log2 = path == KVG_PATH_FP8 ? 8 : 0;
-    k.declared.tile = 64;
+    struct scalar_kernel k = plain_kernel(path);
     k.declared.split_tokens = split;
     return k;
 }
@@ -77,8 +57,9 @@ static void judge(const struct kvg_prepared *p, const struct scalar_kernel *k, s
     assert_non_null(out);
     assert_non_null(lse);
     scalar_attention(p, k, out, lse);
-    declaration = k->declared;
-    if (kvg_expect(p, &stub, 0, &e, &error) != 0 || kvg_compare_attention(e, out, NULL, row, &error) != 0)
+    scalar_declared = k->declared;
+    if (kvg_expectation_make(p, &scalar_stub, 0, &e, &error) != 0 ||
+        kvg_compare_attention(e, out, NULL, row, &error) != 0)
         fail_msg("%s", error.text);
     assert_int_equal(kvg_shares_compare(e->shares, out, results), 0);
     kvg_compare_checks(e, out, NULL, checks);
@@ -147,21 +128,16 @@ static void prepare(enum kvg_path path, enum v_pattern v, struct kvg_prepared *p
     give_values(p, &values, c.seed);
 }
 
-static int says(const struct kvg_row *row, const char *check)
+static enum kvg_check_id check_of(enum kvg_share_kind kind)
 {
-    char word[32];
-    snprintf(word, sizeof word, "%s: ", check);
-    return strstr(row->reason, word) != NULL;
+    return (enum kvg_check_id)(KVG_CHECK_SLOT + (int)kind);
 }
 
-/* The check of that name, as the evidence of a failed row takes it. */
-static const struct kvg_check *check_named(const struct tried *t, const char *name)
+static int says(const struct kvg_row *row, enum kvg_check_id check)
 {
-    for (int i = 0; i < KVG_CHECKS; i++)
-        if (strcmp(t->checks[i].name, name) == 0)
-            return &t->checks[i];
-    fail_msg("no check %s", name);
-    return NULL;
+    char word[32];
+    snprintf(word, sizeof word, "%s: ", kvg_check_table[check].name);
+    return strstr(row->reason, word) != NULL;
 }
 
 /* 3e-4 of the table's excess is found and told right, and no other check says a word. */
@@ -178,18 +154,18 @@ static void test_small_faults(void **state)
             const double excess = (double)(times * f->wrong.excess);
             try_fault(&p, (enum kvg_path)path, f, times, &t);
             const struct kvg_share_result *found = &t.results[f->kind];
-            if (t.row.status != KVG_INCORRECT || !says(&t.row, kvg_share_name(f->kind)))
+            if (t.row.status != KVG_INCORRECT || !says(&t.row, check_of(f->kind)))
                 fail_msg("path %d, %s: %s; effect %g, limit %g", path, f->name, t.row.reason, found->effect,
                          found->limit);
-            if (says(&t.row, "bound") || says(&t.row, "probable") || says(&t.row, "gain") ||
-                says(&t.row, "offset"))
+            if (says(&t.row, KVG_CHECK_BOUND) || says(&t.row, KVG_CHECK_PROBABLE) ||
+                says(&t.row, KVG_CHECK_GAIN) || says(&t.row, KVG_CHECK_OFFSET))
                 fail_msg("path %d, %s is large enough for others: %s", path, f->name, t.row.reason);
             assert_int_equal(found->worst, f->class);
-            const struct kvg_check *check = check_named(&t, kvg_share_name(f->kind));
+            const struct kvg_check *check = &t.checks[check_of(f->kind)];
             assert_string_equal(check->where, f->where);
             assert_true(check->failures > 0 && check->ratio > 1 && check->got == found->effect &&
                         check->allowed == found->limit);
-            assert_int_equal(check_named(&t, "bound")->failures, 0);
+            assert_int_equal(t.checks[KVG_CHECK_BOUND].failures, 0);
             if (!(fabs(found->effect / excess - 1.0) < 0.35))
                 fail_msg("path %d, %s: effect %g, put in %g", path, f->name, found->effect, excess);
             kvg_row_free(&t.row);
@@ -216,7 +192,7 @@ static void test_values_with_a_mean(void **state)
         prepare((enum kvg_path)path, V_NONNEG, &p);
         for (int i = 0; i < FAULTS; i++) {
             try_fault(&p, (enum kvg_path)path, &faults[i], 0.03f, &t);
-            if (!says(&t.row, kvg_share_name(faults[i].kind)))
+            if (!says(&t.row, check_of(faults[i].kind)))
                 fail_msg("path %d, %s: %s", path, faults[i].name, t.row.reason);
             assert_int_equal(t.results[faults[i].kind].worst, faults[i].class);
             kvg_row_free(&t.row);
