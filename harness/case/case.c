@@ -90,7 +90,7 @@ static const struct field fields[KVG_AXIS_COUNT] = {
 _Static_assert(sizeof(enum kvg_phase) == sizeof(int) && sizeof(enum kvg_cache_state) == sizeof(int),
                "enum is int");
 
-const struct kvg_axis_info *kvg_axis_info(enum kvg_axis axis)
+const struct kvg_axis_info *kvg_axis_get_info(enum kvg_axis axis)
 {
     return &infos[axis];
 }
@@ -115,11 +115,11 @@ int kvg_axis_find(const char *name, struct kvg_error *error)
     const char *names[KVG_AXIS_COUNT];
     for (int a = 0; a < KVG_AXIS_COUNT; a++) {
         names[a] = infos[a].name;
-        if (kvg_edit_distance(name, infos[a].name) == 0) /* letter case, '-' and '_' alike */
+        if (kvg_word_distance(name, infos[a].name) == 0) /* letter case, '-' and '_' alike */
             return a;
     }
     char hint[128];
-    kvg_did_you_mean(name, names, KVG_AXIS_COUNT, hint, sizeof hint);
+    kvg_word_hint(name, names, KVG_AXIS_COUNT, hint, sizeof hint);
     return kvg_fail(error, KVG_EXIT_USAGE, "there is no axis '%s'%s (kvgauge list --axes names all)", name,
                     hint);
 }
@@ -222,15 +222,9 @@ static int set_word(const struct kvg_axis_info *info, const struct field *field,
                  field->words[count]);
     }
     char hint[128];
-    kvg_did_you_mean(value, field->words, count, hint, sizeof hint);
+    kvg_word_hint(value, field->words, count, hint, sizeof hint);
     return kvg_fail(error, KVG_EXIT_USAGE, "%s: '%s' is not known%s It takes %s", info->name, value,
                     *hint ? hint : ".", list);
-}
-
-static int ends_with(const char *text, const char *tail)
-{
-    size_t n = strlen(text), m = strlen(tail);
-    return n > m && strcmp(text + n - m, tail) == 0;
 }
 
 /* "needle:DEPTH" with the depth in its shortest form, so that 0.5 and 0.50 are one case. */
@@ -259,13 +253,13 @@ static int set_input(const struct kvg_axis_info *info, const char *value, char *
         return -1;
     if (strncmp(value, "needle:", strlen("needle:")) == 0)
         return set_needle(value, out, size, error);
-    if (!kvg_input_is_synthetic(value) && strcmp(value, "smollm2") && !ends_with(value, ".h5")) {
+    if (kvg_input_check(value, NULL)) {
         const char *names[64] = {"smollm2"};
         int64_t count = 1;
         for (const struct kvg_input_info *i; count < 64 && (i = kvg_input_synthetic(count - 1)); count++)
             names[count] = i->name;
         char hint[128];
-        kvg_did_you_mean(value, names, count, hint, sizeof hint);
+        kvg_word_hint(value, names, count, hint, sizeof hint);
         return kvg_fail(
             error, KVG_EXIT_USAGE,
             "input: '%s' is not known%s It takes a name of kvgauge list --inputs or a captured FILE.h5",

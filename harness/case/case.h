@@ -86,7 +86,7 @@ struct kvg_axis_info {
     const char *help;     /* one line, with the values it takes */
     int optional;         /* left out of the canonical string when at `fallback` */
 };
-const struct kvg_axis_info *kvg_axis_info(enum kvg_axis axis);
+const struct kvg_axis_info *kvg_axis_get_info(enum kvg_axis axis);
 /* 1 if the axis holds whole numbers, so that ranges make sense. */
 int kvg_axis_is_integer(enum kvg_axis axis);
 /* Words an axis of words takes, in order; NULL past the end and for other axes. */

@@ -57,7 +57,7 @@ static int bad_range(enum kvg_axis axis, const char *item, const char *why, stru
     return kvg_fail(error, KVG_EXIT_USAGE,
                     "%s: range '%s' %s; a range is FIRST:LAST:*FACTOR or FIRST:LAST:+STEP, "
                     "as in 1k:128k:*2",
-                    kvg_axis_info(axis)->name, item, why);
+                    kvg_axis_get_info(axis)->name, item, why);
 }
 
 static int unroll(enum kvg_axis axis, const char *item, int64_t first, int64_t last, char sign, int64_t by,
@@ -114,14 +114,15 @@ static int expand_item(enum kvg_axis axis, char *item, const char *whole, struct
     while (length > 0 && isspace((unsigned char)item[length - 1]))
         item[--length] = '\0';
     if (length == 0)
-        return kvg_fail(error, KVG_EXIT_USAGE, "%s: '%s' has an empty value", kvg_axis_info(axis)->name,
+        return kvg_fail(error, KVG_EXIT_USAGE, "%s: '%s' has an empty value", kvg_axis_get_info(axis)->name,
                         whole);
     if (kvg_axis_is_integer(axis) && strchr(item, ':'))
         return expand_range(axis, item, values, error);
     return add_value(axis, item, values, error);
 }
 
-int kvg_expand(enum kvg_axis axis, const char *text, struct kvg_values *values, struct kvg_error *error)
+int kvg_values_expand(enum kvg_axis axis, const char *text, struct kvg_values *values,
+                      struct kvg_error *error)
 {
     char *copy = strdup(text);
     if (!copy)

@@ -21,6 +21,7 @@ int kvg_values_add(struct kvg_values *values, const char *text, int64_t length);
  * separate; blanks around a value are dropped. An axis of whole numbers also takes FIRST:LAST:*FACTOR and
  * FIRST:LAST:+STEP, which count up from FIRST and stop at LAST or short of it. Every value is tried on the
  * axis (kvg_case_set). On failure *values keeps what it had gained so far. */
-int kvg_expand(enum kvg_axis axis, const char *text, struct kvg_values *values, struct kvg_error *error);
+int kvg_values_expand(enum kvg_axis axis, const char *text, struct kvg_values *values,
+                      struct kvg_error *error);
 
 #endif

@@ -16,13 +16,6 @@
 
 /* ------------------------------------------------------------------------------------------ completion */
 
-static void list_layers(const struct kvg_captured_info *info, char *text, size_t size)
-{
-    size_t used = 0;
-    for (int64_t i = 0; i < info->n_layers && used + 24 < size; i++)
-        used += (size_t)snprintf(text + used, size - used, "%s%" PRId64, i ? ", " : "", info->layers[i]);
-}
-
 static int complete_layer(struct kvg_case *c, const struct kvg_captured_info *info, struct kvg_error *error)
 {
     if (c->layer == -1)
@@ -30,16 +23,10 @@ static int complete_layer(struct kvg_case *c, const struct kvg_captured_info *in
     for (int64_t i = 0; i < info->n_layers; i++)
         if (info->layers[i] == c->layer)
             return 0;
-    char layers[256] = "";
-    list_layers(info, layers, sizeof layers);
+    char layers[512];
+    kvg_captured_list_layers(info, layers, sizeof layers);
     return kvg_fail(error, KVG_EXIT_USAGE, "layer=%" PRId64 ": input %s (%s) holds layers %s", c->layer,
                     c->input, info->path, layers);
-}
-
-/* Each sequence of the batch has a window of the text of its own: context rounded up to window_step. */
-static int64_t window_width(const struct kvg_case *c, const struct kvg_captured_info *info)
-{
-    return (c->context + info->window_step - 1) / info->window_step * info->window_step;
 }
 
 static int complete_captured(struct kvg_case *c, const struct kvg_captured_info *info,
@@ -53,7 +40,7 @@ static int complete_captured(struct kvg_case *c, const struct kvg_captured_info 
     if (c->context > info->tokens)
         return kvg_fail(error, KVG_EXIT_USAGE, "context=%" PRId64 ": input %s holds %" PRId64 " tokens",
                         c->context, c->input, info->tokens);
-    int64_t width = window_width(c, info);
+    const int64_t width = kvg_captured_window(info, c->context);
     if (width > info->tokens / c->batch)
         return kvg_fail(error, KVG_EXIT_USAGE,
                         "batch=%" PRId64 " context=%" PRId64 ": each sequence takes its own %" PRId64
@@ -68,8 +55,8 @@ static int check_captured_q(const struct kvg_case *c, const struct kvg_captured_
 {
     if (c->phase == KVG_PHASE_STORE || c->q_len <= info->q_tail)
         return 0;
-    for (int64_t end = window_width(c, info); end <= c->batch * window_width(c, info);
-         end += window_width(c, info)) {
+    const int64_t width = kvg_captured_window(info, c->context);
+    for (int64_t end = width; end <= c->batch * width; end += width) {
         int in_first = end <= info->q_first;
         int in_last = end <= info->tokens && end - c->q_len >= info->tokens - info->q_last;
         if (!in_first && !in_last)
@@ -163,7 +150,7 @@ int kvg_case_complete(struct kvg_case *c, struct kvg_error *error)
         return -1;
     if (!captured)
         c->layer = -1;
-    else if (kvg_captured_info(c->input, &info, error) || complete_captured(c, &info, error))
+    else if (kvg_captured_read_info(c->input, &info, error) || complete_captured(c, &info, error))
         return -1;
     if (complete_shape(c, error) || complete_q_len(c, error))
         return -1;

@@ -85,7 +85,7 @@ struct kvg_device_ops {
                 int64_t count);
 
     /* ---- making a case on the device ---- */
-    /* out[tokens, heads, head_dim] bf16 of one sequence: kvg_generate for tokens 0 .. tokens - 1, the same
+    /* out[tokens, heads, head_dim] bf16 of one sequence: kvg_generator_value for tokens 0 .. tokens - 1, the same
      * bits as on the host. The arrays that `g` points to are the host's, and have been read on return. */
     int (*generate)(struct kvg_device *d, const struct kvg_generator *g, int64_t tokens, uint16_t *out);
     /* The reference's paged store (division rule, saturating), with plain code of its own: source as

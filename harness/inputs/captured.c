@@ -11,6 +11,7 @@
 #include <string.h>
 #include "harness/machine/paths.h"
 #include "captured.h"
+#include "inputs.h"
 #include "parts.h"
 
 static const char *const tensor_name[] = {"q", "k", "v"};
@@ -193,7 +194,7 @@ static int read_dataset(hid_t file, const char *path, const char *name, struct e
 
 static int read_info(hid_t file, struct kvg_captured_info *info, struct kvg_error *error);
 
-/* What kvg_captured_info does, in the process that may crash at it. */
+/* What kvg_captured_read_info does, in the process that may crash at it. */
 static void look(const char *path)
 {
     struct kvg_captured_info info = {.n_layers = 0};
@@ -303,7 +304,21 @@ static hid_t open_captured(const char *input, struct kvg_captured_info *info, st
     return file;
 }
 
-int kvg_captured_info(const char *input, struct kvg_captured_info *info, struct kvg_error *error)
+int64_t kvg_captured_window(const struct kvg_captured_info *info, int64_t context)
+{
+    const int64_t step = info->window_step, steps = (context + step - 1) / step;
+    return steps ? steps * step : step;
+}
+
+void kvg_captured_list_layers(const struct kvg_captured_info *info, char *text, size_t size)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int64_t i = 0; i < info->n_layers && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s%" PRId64, i ? ", " : "", info->layers[i]);
+}
+
+int kvg_captured_read_info(const char *input, struct kvg_captured_info *info, struct kvg_error *error)
 {
     struct quiet quiet;
     quiet_begin(&quiet);
@@ -319,19 +334,17 @@ int kvg_captured_info(const char *input, struct kvg_captured_info *info, struct 
 static int check_shape(const struct kvg_captured_info *info, const struct kvg_input_shape *s,
                        struct kvg_error *error)
 {
-    char have[512] = "";
+    char have[512];
     if (s->q_heads != info->q_heads || s->kv_heads != info->kv_heads || s->head_dim != info->head_dim)
         return kvg_fail(error, KVG_EXIT_USAGE,
                         "%s has heads %" PRId64 "/%" PRId64 " and head_dim %" PRId64 ", not %" PRId64
                         "/%" PRId64 " and %" PRId64,
                         info->path, info->q_heads, info->kv_heads, info->head_dim, s->q_heads, s->kv_heads,
                         s->head_dim);
-    for (int64_t i = 0; i < info->n_layers; i++) {
+    for (int64_t i = 0; i < info->n_layers; i++)
         if (info->layers[i] == s->layer)
             return 0;
-        size_t used = strlen(have);
-        snprintf(have + used, sizeof have - used, "%s%" PRId64, i ? ", " : "", info->layers[i]);
-    }
+    kvg_captured_list_layers(info, have, sizeof have);
     return kvg_fail(error, KVG_EXIT_USAGE, "%s has no layer %" PRId64 "; it has %s", info->path, s->layer,
                     have);
 }
@@ -340,13 +353,12 @@ static int check_shape(const struct kvg_captured_info *info, const struct kvg_in
 static int64_t window_end(const struct kvg_captured_info *info, const struct kvg_input_shape *s,
                           struct kvg_error *error)
 {
-    int64_t span = s->span > s->context ? s->span : s->context, step = info->window_step;
+    const int64_t span = s->span > s->context ? s->span : s->context;
     if (span > info->tokens)
         return kvg_fail(error, KVG_EXIT_USAGE,
                         "%s: context %" PRId64 " is beyond the captured text of %" PRId64 " tokens",
                         info->path, span, info->tokens);
-    int64_t width = (span + step - 1) / step * step;
-    width = width ? width : step;
+    const int64_t width = kvg_captured_window(info, span);
     if (s->seq >= info->tokens / width)
         return kvg_fail(error, KVG_EXIT_USAGE,
                         "%s: batch entry %" PRId64 " of up to %" PRId64

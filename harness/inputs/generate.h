@@ -139,9 +139,10 @@ KVG_HOST_DEVICE float kvg_with_outlier(const struct kvg_generator *g, const stru
     return kvg_add_rn(z, kvg_mul_rn(KVG_OUTLIER_SIGMA, kvg_normal(table, bits)));
 }
 
-/* The value before its rounding to bf16. This is the definition; generate.c computes the same row by row. */
-KVG_HOST_DEVICE float kvg_generate(const struct kvg_generator *g, const struct kvg_normal_segment *table,
-                                   uint32_t token, uint32_t head, uint32_t dim)
+/* The value before its rounding to bf16. This is the definition; generator.c computes the same row by row. */
+KVG_HOST_DEVICE float kvg_generator_value(const struct kvg_generator *g,
+                                          const struct kvg_normal_segment *table, uint32_t token,
+                                          uint32_t head, uint32_t dim)
 {
     float z = kvg_normal(table, kvg_random_bits(g->seed, g->stream, g->sequence, token, head, dim));
     if (g->outliers)

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include "inputs.h"
 
 enum { ENTRIES = 128, KEY = 1400 };
 #define USUAL_BYTES (INT64_C(512) << 20)

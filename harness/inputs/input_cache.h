@@ -13,7 +13,8 @@
 #ifndef KVG_HARNESS_INPUT_CACHE_H
 #define KVG_HARNESS_INPUT_CACHE_H
 
-#include "inputs.h"
+#include "shape.h"
+#include "results/error.h"
 
 struct kvg_input_cache;
 

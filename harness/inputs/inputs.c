@@ -2,8 +2,8 @@
  *
  * inputs.c: which inputs there are, and which half (synthetic or captured) answers for a name.
  */
-#include <math.h>
-#include <stdlib.h>
+#include "inputs.h"
+
 #include <string.h>
 #include "parts.h"
 
@@ -31,20 +31,6 @@ int kvg_input_is_synthetic(const char *input)
         if (!strcmp(input, kvg_input_synthetic(i)->name))
             return 1;
     return !strncmp(input, "needle:", 7);
-}
-
-int kvg_needle_depth(const char *input, double *depth, struct kvg_error *error)
-{
-    *depth = 0.5;
-    if (!strcmp(input, "needle"))
-        return 0;
-    const char *text = input + strlen("needle:");
-    char *end;
-    *depth = strtod(text, &end);
-    if (end == text || *end || !(*depth >= 0 && *depth <= 1))
-        return kvg_fail(error, KVG_EXIT_USAGE,
-                        "input %s: the depth is a number from 0 (first key) to 1 (last key)", input);
-    return 0;
 }
 
 static int is_captured(const char *input)

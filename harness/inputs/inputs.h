@@ -16,12 +16,8 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include "shape.h"
 #include "results/error.h"
-
-enum kvg_tensor { KVG_TENSOR_Q = 0, KVG_TENSOR_K = 1, KVG_TENSOR_V = 2 };
-
-/* Which set a tensor belongs to: scales are measured on one of the first two and applied to the third. */
-enum kvg_token_set { KVG_SET_RANDOM_TOKENS = 0, KVG_SET_CALIBRATION, KVG_SET_EVALUATION };
 
 struct kvg_input_info {
     const char *name; /* "normal", ... */
@@ -35,19 +31,6 @@ int kvg_input_is_synthetic(const char *input);
  * one
  * ("smollm2" or a path that ends in .h5, not opened here); else -1, with the names there are. */
 int kvg_input_check(const char *input, struct kvg_error *error);
-
-/* What a tensor looks like. */
-struct kvg_input_shape {
-    const char *input;
-    uint64_t seed;
-    int64_t layer;   /* captured only */
-    int64_t seq;     /* sequence of the batch */
-    int64_t context; /* keys of this sequence */
-    int64_t q_len;   /* queries of this sequence: the last q_len positions */
-    int64_t q_heads, kv_heads, head_dim;
-    int64_t span; /* captured only: longest context of the batch, so that ragged sequences keep to their own
-                     windows; 0 = context */
-};
 
 /* Fill out[tokens, heads, head_dim] (bf16 bits) of the evaluation set of one sequence: K and V have
  * `context` tokens and kv_heads, Q has q_len tokens and q_heads. threads >= 1. Captured: sequence `seq` is
@@ -79,7 +62,12 @@ struct kvg_captured_info {
         window_step; /* windows are a multiple of this; Q is also present for the q_tail positions before */
     int64_t q_tail;  /* each multiple of window_step, so decode and short append work in every window */
 };
+/* Tokens of a window for sequences of up to `context` keys: context rounded up to a multiple of window_step,
+ * at least one window_step. */
+int64_t kvg_captured_window(const struct kvg_captured_info *info, int64_t context);
+/* The layer numbers as "0, 10, 20, 29"; what does not fit is cut off. */
+void kvg_captured_list_layers(const struct kvg_captured_info *info, char *text, size_t size);
 /* `input` is "smollm2" (the file shipped with kvgauge) or a path that ends in .h5. */
-int kvg_captured_info(const char *input, struct kvg_captured_info *info, struct kvg_error *error);
+int kvg_captured_read_info(const char *input, struct kvg_captured_info *info, struct kvg_error *error);
 
 #endif

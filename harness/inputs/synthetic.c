@@ -15,11 +15,16 @@
  * the same in calibration and use; the deviates of other sets come from seed + 1.
  */
 #include <math.h>
-#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
-#include "reference/clones.h"
+#include "generator.h"
 #include "parts.h"
+
+enum {
+    SAMPLE_TOKENS = 128,
+    SAMPLES = 64,
+    RANDOM_TOKENS = 2048
+}; /* of the two sets that scales are measured on */
 
 /* A wide K channel is this much larger; Q is this much smaller there. The logit's standard deviation becomes
  * sqrt(1 + (20/4)^2 / 32) = 1.33 for channel_outlier and sqrt(1 + 4^2 / 32) = 1.22 for k_wide. */
@@ -153,6 +158,20 @@ static float head_factor(const struct kvg_input_shape *s, enum kvg_tensor tensor
     return power_of_two(own - uniform(s->seed, KVG_TENSOR_K, kv_head, 2.0));
 }
 
+int kvg_needle_depth(const char *input, double *depth, struct kvg_error *error)
+{
+    *depth = 0.5;
+    if (!strcmp(input, "needle"))
+        return 0;
+    const char *text = input + strlen("needle:");
+    char *end;
+    *depth = strtod(text, &end);
+    if (end == text || *end || !(*depth >= 0 && *depth <= 1))
+        return kvg_fail(error, KVG_EXIT_USAGE,
+                        "input %s: the depth is a number from 0 (first key) to 1 (last key)", input);
+    return 0;
+}
+
 static int64_t special_token(const struct kvg_input_shape *s, double depth)
 {
     if (!strcmp(s->input, "sink"))
@@ -201,108 +220,6 @@ int kvg_generator_make(const struct kvg_input_shape *s, enum kvg_tensor tensor, 
     return 0;
 }
 
-void kvg_generator_free(struct kvg_generator *g)
-{
-    free((void *)g->multiply);
-    memset(g, 0, sizeof *g);
-}
-
-/* The 64 random words of dims [dim, dim + 64): 16 counters in a row. Leaf functions with restrict arrays, so
- * that the compiler makes vectors of them. */
-KVG_REF_CLONES
-static void random_run(uint32_t token, uint32_t head_block, uint32_t sequence, uint32_t stream, uint32_t key0,
-                       uint32_t key1, uint32_t *restrict bits)
-{
-    for (uint32_t j = 0; j < 16; j++) {
-        philox4x32_key_t key = {{key0, key1}};
-        philox4x32_ctr_t counter = {{token, head_block + j, sequence, stream}};
-        philox4x32_ctr_t words = philox4x32_R(10, counter, key);
-        bits[j] = words.v[0];
-        bits[16 + j] = words.v[1];
-        bits[32 + j] = words.v[2];
-        bits[48 + j] = words.v[3];
-    }
-}
-
-KVG_REF_CLONES
-static void normal_run(const uint32_t *restrict bits, float *restrict x)
-{
-    for (int j = 0; j < 64; j++)
-        x[j] = kvg_normal(kvg_normal_table, bits[j]);
-}
-
-KVG_REF_CLONES
-static void scale_run(float *restrict x, const float *restrict a, const float *restrict b, int64_t count)
-{
-    for (int64_t j = 0; j < count; j++)
-        x[j] = kvg_add_rn(kvg_mul_rn(x[j], a[j]), b[j]);
-}
-
-KVG_REF_CLONES
-static void round_run(const float *restrict x, uint16_t *restrict out, int64_t count)
-{
-    for (int64_t j = 0; j < count; j++)
-        out[j] = kvg_bf16_bits(x[j]);
-}
-
-/* Dims [dim, dim + 64) of one row as floats; same bits as kvg_generate. */
-static void generate_run(const struct kvg_generator *g, uint32_t token, uint32_t head, uint32_t dim,
-                         float x[64])
-{
-    const uint32_t block = (head << 16) + dim / 4, key0 = (uint32_t)g->seed, key1 = (uint32_t)(g->seed >> 32);
-    uint32_t bits[64];
-    random_run(token, block, g->sequence, g->stream, key0, key1, bits);
-    normal_run(bits, x);
-    if (g->outliers) {
-        random_run(token, block, g->sequence, g->stream + KVG_STREAM_OUTLIER, key0, key1, bits);
-        for (uint32_t j = 0; j < 64; j++)
-            if (bits[j] < KVG_OUTLIER_THRESHOLD)
-                x[j] = kvg_with_outlier(g, kvg_normal_table, x[j], token, head, dim + j);
-    }
-    if (g->absolute)
-        for (uint32_t j = 0; j < 64; j++)
-            x[j] = fabsf(x[j]);
-    int64_t i = (int64_t)head * g->head_dim + dim;
-    int special = (int64_t)token == g->special_token;
-    const float *a = (special ? g->special_multiply : g->multiply) + i;
-    const float *b = (special ? g->special_add : g->add) + i;
-    int64_t count = g->head_dim - dim < 64 ? g->head_dim - dim : 64;
-    scale_run(x, a, b, count);
-}
-
-void kvg_generator_fill(const struct kvg_generator *g, int64_t first, int64_t tokens, int threads,
-                        uint16_t *out)
-{
-    int64_t rows = tokens * g->heads;
-#pragma omp parallel for schedule(static) num_threads(threads) if (rows * g->head_dim > 65536)
-    for (int64_t row = 0; row < rows; row++) {
-        uint32_t token = (uint32_t)(first + row / g->heads), head = (uint32_t)(row % g->heads);
-        for (int64_t dim = 0; dim < g->head_dim; dim += 64) {
-            float x[64];
-            generate_run(g, token, head, (uint32_t)dim, x);
-            int64_t count = g->head_dim - dim < 64 ? g->head_dim - dim : 64;
-            round_run(x, out + row * g->head_dim + dim, count);
-        }
-    }
-}
-
-/* Rounding to bf16 is monotonic, so the largest rounded value is the largest value, rounded. */
-void kvg_generator_absmax(const struct kvg_generator *g, int64_t tokens, float *absmax)
-{
-    for (int64_t head = 0; head < g->heads; head++) {
-        float largest = 0;
-        for (int64_t token = 0; token < tokens; token++)
-            for (int64_t dim = 0; dim < g->head_dim; dim += 64) {
-                float x[64];
-                generate_run(g, (uint32_t)token, (uint32_t)head, (uint32_t)dim, x);
-                int64_t count = g->head_dim - dim < 64 ? g->head_dim - dim : 64;
-                for (int64_t j = 0; j < count; j++)
-                    largest = fabsf(x[j]) > largest ? fabsf(x[j]) : largest;
-            }
-        absmax[head] = kvg_bits_float((uint32_t)kvg_bf16_bits(largest) << 16);
-    }
-}
-
 int kvg_synthetic_fill(const struct kvg_input_shape *shape, enum kvg_tensor tensor, int threads,
                        uint16_t *out, struct kvg_error *error)
 {
@@ -322,12 +239,12 @@ int kvg_synthetic_absmax(const struct kvg_input_shape *shape, enum kvg_tensor te
 {
     struct kvg_input_shape sample = *shape;
     sample.seq = 0;
-    sample.context = set == KVG_SET_CALIBRATION ? KVG_SYNTHETIC_SAMPLE_TOKENS : KVG_SYNTHETIC_RANDOM_TOKENS;
+    sample.context = set == KVG_SET_CALIBRATION ? SAMPLE_TOKENS : RANDOM_TOKENS;
     sample.q_len = sample.context;
     struct kvg_generator g;
     if (kvg_generator_make(&sample, tensor, set, &g, error))
         return -1;
-    int64_t count = set == KVG_SET_CALIBRATION ? KVG_SYNTHETIC_SAMPLES : 1;
+    int64_t count = set == KVG_SET_CALIBRATION ? SAMPLES : 1;
     float *out = calloc((size_t)(count * g.heads), sizeof *out);
     if (!out) {
         kvg_generator_free(&g);

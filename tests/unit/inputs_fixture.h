@@ -15,7 +15,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "harness/inputs/parts.h"
+#include "harness/inputs/generator.h"
+#include "harness/inputs/inputs.h"
 
 static inline float bf16(uint16_t bits)
 {

@@ -19,7 +19,7 @@
 
 #include "harness/device/device.h"
 #include "harness/memory/guard.h"
-#include "harness/inputs/parts.h"
+#include "harness/inputs/generator.h"
 #include "harness/measure/measure.h"
 #include "harness/prepare/prepare.h"
 

@@ -16,7 +16,7 @@ __device__ static philox4x32_ctr_t random_words(const struct kvg_generator &g, u
     return philox4x32_R(10, counter, key);
 }
 
-/* Dims dim, dim + 16, dim + 32, dim + 48 of one row, before their rounding to bf16: kvg_generate four at a
+/* Dims dim, dim + 16, dim + 32, dim + 48 of one row, before their rounding to bf16: kvg_generator_value four at a
  * time.
  */
 __device__ static void four(const struct kvg_generator &g, const struct kvg_normal_segment *table,

@@ -28,7 +28,7 @@ cudaError_t kvg_gpu_pack(void *to, const void *from, int64_t bytes, const int32_
                          cudaStream_t stream);
 
 /* ---- generate.cu ---- */
-/* kvg_generate for tokens 0 .. tokens - 1. g's arrays and table are device addresses; heads < 65536. */
+/* kvg_generator_value for tokens 0 .. tokens - 1. g's arrays and table are device addresses; heads < 65536. */
 cudaError_t kvg_gpu_generate(const struct kvg_generator *g, const struct kvg_normal_segment *table,
                              int64_t tokens, uint16_t *out, int mp, cudaStream_t stream);
 

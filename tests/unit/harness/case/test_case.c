@@ -115,7 +115,7 @@ static void every_option_is_named_like_its_axis(void **unused)
 {
     (void)unused;
     for (int a = 0; a < KVG_AXIS_COUNT; a++) {
-        const char *name = kvg_axis_info((enum kvg_axis)a)->name;
+        const char *name = kvg_axis_get_info((enum kvg_axis)a)->name;
         int found = 0;
         for (const struct argp_option *o = kvg_plan_argp.options; o->name || o->doc || o->key; o++) {
             char column[64];
@@ -137,7 +137,7 @@ static void every_axis_is_a_column(void **unused)
     (void)unused;
     for (int a = 0; a < KVG_AXIS_COUNT; a++)
         if (a != KVG_AXIS_HEADS)
-            assert_non_null(kvg_column_find(kvg_axis_info((enum kvg_axis)a)->name));
+            assert_non_null(kvg_column_find(kvg_axis_get_info((enum kvg_axis)a)->name));
     assert_non_null(kvg_column_find("q_heads"));
     assert_non_null(kvg_column_find("kv_heads"));
 }
@@ -150,10 +150,10 @@ static void defaults_are_valid_and_print_as_written(void **unused)
     for (int a = 0; a < KVG_AXIS_COUNT; a++) {
         struct kvg_error error = {0};
         char text[128];
-        if (kvg_case_set(&c, (enum kvg_axis)a, kvg_axis_info((enum kvg_axis)a)->fallback, &error))
+        if (kvg_case_set(&c, (enum kvg_axis)a, kvg_axis_get_info((enum kvg_axis)a)->fallback, &error))
             fail_msg("%s", error.text);
         kvg_case_get(&c, (enum kvg_axis)a, text, sizeof text);
-        assert_string_equal(text, kvg_axis_info((enum kvg_axis)a)->fallback);
+        assert_string_equal(text, kvg_axis_get_info((enum kvg_axis)a)->fallback);
     }
 }
 
@@ -266,7 +266,7 @@ static void bad_values_are_refused_and_change_nothing(void **unused)
         random_case(&c);
         before = c;
         if (kvg_case_set(&c, table[i].axis, table[i].value, &error) != -1)
-            fail_msg("%s took '%s'", kvg_axis_info(table[i].axis)->name, table[i].value);
+            fail_msg("%s took '%s'", kvg_axis_get_info(table[i].axis)->name, table[i].value);
         assert_int_equal(error.exit_code, KVG_EXIT_USAGE);
         if (!strstr(error.text, table[i].says))
             fail_msg("'%s' does not say '%s'", error.text, table[i].says);

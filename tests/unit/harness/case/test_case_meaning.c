@@ -95,7 +95,7 @@ static void captured_input_fixes_the_shape(void **unused)
     struct kvg_captured_info info;
     struct kvg_error error = {0};
     (void)unused;
-    if (kvg_captured_info("smollm2", &info, &error))
+    if (kvg_captured_read_info("smollm2", &info, &error))
         fail_msg("%s", error.text);
     assert_int_equal(complete("input=smollm2 context=1k", &c, &error), 0);
     assert_int_equal(c.q_heads, 9);

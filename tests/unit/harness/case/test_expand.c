@@ -51,7 +51,7 @@ static void lists_and_ranges(void **unused)
         struct kvg_values values = {0};
         struct kvg_error error = {0};
         char joined[512] = "";
-        if (kvg_expand(table[i].axis, table[i].text, &values, &error))
+        if (kvg_values_expand(table[i].axis, table[i].text, &values, &error))
             fail_msg("%s", error.text);
         for (int64_t v = 0; v < values.count; v++) {
             if (v)
@@ -97,7 +97,7 @@ static void bad_lists_are_refused(void **unused)
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         struct kvg_values values = {0};
         struct kvg_error error = {0};
-        if (kvg_expand(table[i].axis, table[i].text, &values, &error) != -1)
+        if (kvg_values_expand(table[i].axis, table[i].text, &values, &error) != -1)
             fail_msg("took '%s'", table[i].text);
         assert_int_equal(error.exit_code, KVG_EXIT_USAGE);
         if (!strstr(error.text, table[i].says))
@@ -124,7 +124,7 @@ static void noise_is_taken_or_refused(void **unused)
             text[length] = letters[(state >> 33) % (sizeof letters - 1)];
         }
         text[length] = '\0';
-        if (kvg_expand(KVG_AXIS_CONTEXT, text, &values, &error) == 0) {
+        if (kvg_values_expand(KVG_AXIS_CONTEXT, text, &values, &error) == 0) {
             assert_true(values.count > 0);
             for (int64_t v = 0; v < values.count; v++) {
                 struct kvg_case c;

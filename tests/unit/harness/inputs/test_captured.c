@@ -17,8 +17,8 @@
 #include <cmocka.h>
 #include <hdf5.h>
 #include "harness/inputs/captured.h"
-#include "harness/inputs/parts.h"
 #include "harness/inputs/inputs.h"
+#include "harness/inputs/parts.h"
 
 #ifdef __SANITIZE_ADDRESS__
 /* In a damaged file HDF5 asks malloc for absurd sizes, copes with NULL, and loses some memory of its own. */
@@ -188,7 +188,7 @@ static void test_info(void **state)
 {
     (void)state;
     struct kvg_captured_info info;
-    assert_int_equal(kvg_captured_info(path, &info, NULL), 0);
+    assert_int_equal(kvg_captured_read_info(path, &info, NULL), 0);
     assert_string_equal(info.path, path);
     assert_string_equal(info.model, "made up");
     assert_int_equal(info.n_layers, 2);
@@ -308,7 +308,7 @@ static void expect_bad_file(const char *what)
     struct kvg_error error = {0};
     struct kvg_input_shape s = small_shape();
     uint16_t out[TOKENS * Q_HEADS * DIM];
-    int failed = kvg_captured_info(path, &info, &error);
+    int failed = kvg_captured_read_info(path, &info, &error);
     if (!failed)
         failed = kvg_input_fill(&s, KVG_TENSOR_K, 1, out, &error);
     assert_int_equal(failed, -1);
@@ -362,7 +362,7 @@ static void test_truncated_files(void **state)
         struct kvg_error error = {0};
         write_small_file();
         assert_int_equal(truncate(path, cut), 0);
-        assert_int_equal(kvg_captured_info(path, &info, &error), -1);
+        assert_int_equal(kvg_captured_read_info(path, &info, &error), -1);
         assert_int_equal(error.exit_code, KVG_EXIT_USAGE);
         assert_non_null(strstr(error.text, path));
     }

@@ -14,9 +14,7 @@
 #include <cmocka.h>
 #include <hdf5.h>
 
-#include "harness/inputs/captured.h"
 #include "harness/inputs/inputs.h"
-#include "harness/inputs/parts.h"
 #include "harness/prepare/prepare.h"
 
 static float bf16(uint16_t bits)
@@ -30,7 +28,7 @@ static float bf16(uint16_t bits)
 static void shipped(struct kvg_captured_info *info)
 {
     struct kvg_error error = {0};
-    if (kvg_captured_info("smollm2", info, &error))
+    if (kvg_captured_read_info("smollm2", info, &error))
         fail_msg("%s", error.text);
 }
 
