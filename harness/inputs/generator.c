@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * generator.c: the values of a generator in runs of 64 dims, so that the compiler makes vector code. The bits are
- * those of kvg_generator_value (generate.h), which defines them one value at a time.
+ * generator.c: the values of a generator in runs of 64 dims, so that the compiler makes vector code. The
+ * bits are those of kvg_generator_value (generate.h), which defines them one value at a time.
  */
 #include <math.h>
 #include <stdlib.h>

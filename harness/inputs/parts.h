@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * parts.h: what inputs.c calls: one function of synthetic.c and one of captured.c for each function of inputs.h.
- * Private to harness/inputs/. Arguments and results are those of inputs.h.
+ * parts.h: what inputs.c calls: one function of synthetic.c and one of captured.c for each function of
+ * inputs.h. Private to harness/inputs/. Arguments and results are those of inputs.h.
  */
 #ifndef KVG_HARNESS_INPUTS_PARTS_H
 #define KVG_HARNESS_INPUTS_PARTS_H
@@ -24,8 +24,9 @@ int kvg_captured_absmax(const struct kvg_input_shape *shape, enum kvg_tensor ten
                         float **absmax, int64_t *samples, struct kvg_error *error);
 
 /* ---- captured_probe.c ---- */
-/* Calls look(path) in a child process. 1 if the child returns from it, 0 if it crashes or takes more than 3 s of CPU
- * time. A file that passed is not tried again while it is the last one that was asked for and has not changed. */
+/* Calls look(path) in a child process. 1 if the child returns from it, 0 if it crashes or takes more than 3
+ * s of CPU time. A file that passed is not tried again while it is the last one that was asked for and has
+ * not changed. */
 int kvg_captured_survives(const char *path, void (*look)(const char *path));
 
 #endif

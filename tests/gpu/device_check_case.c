@@ -5,6 +5,7 @@
  */
 #include "device_check.h"
 #include "harness/inputs/generator.h"
+#include "harness/inputs/inputs.h"
 #include "harness/prepare/prepare.h"
 #include "reference/paged.h"
 
