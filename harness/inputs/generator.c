@@ -15,8 +15,9 @@ void kvg_generator_free(struct kvg_generator *g)
     memset(g, 0, sizeof *g);
 }
 
-/* The 64 random words of dims [dim, dim + 64): 16 counters in a row. Leaf functions with restrict arrays, so
- * that the compiler makes vectors of them. */
+/* The functions *_run are leaf functions with restrict arrays, so that the compiler vectorises them. */
+
+/* The 64 random words of dims [dim, dim + 64): 16 consecutive counters. */
 KVG_REF_CLONES
 static void random_run(uint32_t token, uint32_t head_block, uint32_t sequence, uint32_t stream, uint32_t key0,
                        uint32_t key1, uint32_t *restrict bits)
@@ -53,7 +54,7 @@ static void round_run(const float *restrict x, uint16_t *restrict out, int64_t c
         out[j] = kvg_bf16_bits(x[j]);
 }
 
-/* Dims [dim, dim + 64) of one row as floats; same bits as kvg_generator_value. */
+/* Dims [dim, dim + 64) of one row, before rounding to bf16. */
 static void generate_run(const struct kvg_generator *g, uint32_t token, uint32_t head, uint32_t dim,
                          float x[64])
 {
@@ -94,7 +95,7 @@ void kvg_generator_fill(const struct kvg_generator *g, int64_t first, int64_t to
     }
 }
 
-/* Rounding to bf16 is monotonic, so the largest rounded value is the largest value, rounded. */
+/* Rounding to bf16 is monotonic, so the largest rounded value is the rounded largest value. */
 void kvg_generator_absmax(const struct kvg_generator *g, int64_t tokens, float *absmax)
 {
     for (int64_t head = 0; head < g->heads; head++) {

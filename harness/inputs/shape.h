@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * shape.h: which tensor of which sequence is meant: everything that its values depend on.
+ * shape.h: identifies a tensor of a sequence: everything that its values depend on.
  */
 #ifndef KVG_HARNESS_INPUTS_SHAPE_H
 #define KVG_HARNESS_INPUTS_SHAPE_H

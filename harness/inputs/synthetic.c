@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * synthetic.c: the distributions, as vectors of factors and offsets per head and channel around one normal
- * deviate per element (generate.h).
+ * synthetic.c: the distributions, as factors and offsets per head and channel for one normal deviate per
+ * element (generate.h).
  *
- * Factors. K and V of head h carry 2^U(-2,2) each, so scales measured per head differ by up to 16 and a
- * kernel that takes another head's scale is found out. Were Q's factor drawn freely as well, the product of
- * the Q and K factors, up to 2^4, would decide how sharp the softmax of each head is, and "normal", "sink"
- * and "needle" would mean something else in every head. So a Q head carries the inverse of its KV head's K
- * factor, times 2^U(-1/2,1/2): logits stay near N(0,1) (standard deviation 0.7 to 1.4), Q scales still differ
- * between heads by up to 32, and differ inside a GQA group too, so that its maximum matters. sink and needle
- * go without that last part: their logits are meant exactly.
+ * Factors. K and V of each head have a factor 2^U(-2,2), so scales measured per head differ by up to 16, and
+ * a kernel that uses another head's scale is detected. If the factor of Q were drawn independently, the
+ * product of the Q and K factors (up to 2^4) would set how sharp the softmax of each head is, and "normal",
+ * "sink" and "needle" would mean something different in every head. So the factor of a Q head is the inverse
+ * of its KV head's K factor, times 2^U(-1/2,1/2):
+ *   - logits stay close to N(0,1), with a standard deviation of 0.7 to 1.4;
+ *   - Q scales differ between heads by up to 32;
+ *   - Q scales differ inside a GQA group too, so that taking its maximum matters.
+ * sink and needle have no factor 2^U(-1/2,1/2): their logits must be exact.
  *
- * Factors, wide channels and directions belong to `seed` whatever the token set, as a model's channels are
- * the same in calibration and use; the deviates of other sets come from seed + 1.
+ * Factors, wide channels and directions depend on `seed` for every token set, since the channels of a model
+ * are the same in calibration and in use. The deviates of the other sets come from seed + 1.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -20,35 +22,37 @@
 #include "generator.h"
 #include "parts.h"
 
-enum {
-    SAMPLE_TOKENS = 128,
-    SAMPLES = 64,
-    RANDOM_TOKENS = 2048
-}; /* of the two sets that scales are measured on */
+/* Sizes of the calibration set (samples of so many tokens) and of the one batch of random tokens. */
+enum { SAMPLES = 64, SAMPLE_TOKENS = 128, RANDOM_TOKENS = 2048 };
 
-/* A wide K channel is this much larger; Q is this much smaller there. The logit's standard deviation becomes
+/* Factors of K and Q in a wide channel. They make the standard deviation of a logit
  * sqrt(1 + (20/4)^2 / 32) = 1.33 for channel_outlier and sqrt(1 + 4^2 / 32) = 1.22 for k_wide. */
 #define CHANNEL_OUTLIER_K 20.0f
 #define CHANNEL_OUTLIER_Q 0.25f
-/* With the smallest factor, 2^-2, a wide channel still has sigma 512: two values in five beyond 448. */
+/* With the smallest factor of a head, 2^-2, a wide channel has sigma 512, so two values in five are beyond
+ * 448. */
 #define K_WIDE_K 2048.0f
 #define K_WIDE_Q 0x1p-9f
-#define CHANNEL_GROUP 32 /* one wide channel in each group of this many */
+#define CHANNEL_GROUP 32 /* channels in a group; one of them is wide */
 
-/* Needle: q = s + z/4, key = 24/sqrt(d) s, so its logit is 24 +- 0.25 * 24/sqrt(d), other logits are
- * N(0, 1.06); at 2^20 keys all others together weigh 2^20 e^0.53 / e^24 = 7e-5. The key is no larger than an
- * ordinary one, so it moves no scale. Its V is +-2 in every channel. */
+/* Needle, with s the direction (+-1 in every channel), z the deviate and d head_dim:
+ *   q = s + z/4, key = 24/sqrt(d) s   the logit of the needle is 24 +- 0.25 * 24/sqrt(d)
+ *   other logits                      N(0, 1.06)
+ *   2^20 keys                         all others together weigh 2^20 e^0.53 / e^24 = 7e-5
+ * The key is not larger than an ordinary one, so it changes no scale. Its V is +-2 in every channel. */
 #define NEEDLE_LOGIT 24.0f
 #define NEEDLE_NOISE 0.25f
 #define NEEDLE_V 2.0f
-/* Sink: q = s + z/2, other logits N(0, 1.25), so n keys weigh n e^0.625 and a sink logit of ln n + 2 takes
- * e^2 / (e^2 + e^0.625) = 80% at every context. As in real models its V is small. */
+/* Sink:
+ *   q = s + z/2           other logits are N(0, 1.25), so n keys weigh n e^0.625
+ *   logit of ln n + 2     the sink gets e^2 / (e^2 + e^0.625) = 80% of the attention at every context
+ * Its V is small, as in real models. */
 #define SINK_LOGIT_ABOVE_LOG 2.0f
 #define SINK_NOISE 0.5f
 #define SINK_V 0.125f
 #define V_SMALL 0x1p-9f
 
-/* 2^u for u in [-4, 4] with + and * alone. */
+/* 2^u for u in [-4, 4], from additions and multiplications only. */
 static float power_of_two(double u)
 {
     int whole = (int)(u + 8) - 8; /* floor */
@@ -58,14 +62,14 @@ static float power_of_two(double u)
     return (float)ldexp(sum, whole);
 }
 
-/* Uniform in [-half, half) from the stream of factors. */
+/* Uniform in [-half, half), from the stream of factors. */
 static double uniform(uint64_t seed, enum kvg_tensor tensor, int64_t head, double half)
 {
     uint32_t bits = kvg_random_bits(seed, KVG_STREAM_FACTOR + (uint32_t)tensor, 0, 0, (uint32_t)head, 0);
     return ((double)bits * 0x1p-31 - 1) * half;
 }
 
-/* ln n by linear interpolation between powers of two: within 0.06 and the same everywhere. */
+/* ln n by linear interpolation between powers of two: within 0.06, and the same on every machine. */
 static float log_of(int64_t n)
 {
     int bits = 63 - __builtin_clzll((uint64_t)(n < 1 ? 1 : n));
@@ -84,14 +88,14 @@ static int is_wide_channel(uint64_t seed, int64_t kv_head, int64_t dim, int64_t 
     return dim - group * CHANNEL_GROUP == (int64_t)(bits % (uint64_t)width);
 }
 
-/* +-1: the direction shared by queries and matching key (which 0), or the pattern of the needle's V (1). */
+/* +-1. which 0: the direction that queries and matching key share; which 1: the pattern of the needle's V. */
 static float direction(uint64_t seed, uint32_t which, int64_t kv_head, int64_t dim)
 {
     uint32_t bits = kvg_random_bits(seed, KVG_STREAM_DIRECTION, 0, which, (uint32_t)kv_head, (uint32_t)dim);
     return bits & 1 ? 1.0f : -1.0f;
 }
 
-/* What one channel does to the deviate, before the factor of the head. */
+/* What a channel does to the deviate, before the factor of the head; special_* for the special token. */
 struct channel {
     float multiply, add, special_multiply, special_add;
 };
@@ -172,6 +176,7 @@ int kvg_needle_depth(const char *input, double *depth, struct kvg_error *error)
     return 0;
 }
 
+/* The token that has vectors of its own, -1 for none. */
 static int64_t special_token(const struct kvg_input_shape *s, double depth)
 {
     if (!strcmp(s->input, "sink"))
@@ -181,19 +186,11 @@ static int64_t special_token(const struct kvg_input_shape *s, double depth)
     return -1;
 }
 
-int kvg_generator_make(const struct kvg_input_shape *s, enum kvg_tensor tensor, enum kvg_token_set set,
-                       struct kvg_generator *g, struct kvg_error *error)
+/* Fills the four vectors of heads * head_dim values each. */
+static void fill_vectors(const struct kvg_input_shape *s, enum kvg_tensor tensor, int64_t heads,
+                         float *vectors)
 {
-    memset(g, 0, sizeof *g);
-    double depth = 0;
-    if (!strncmp(s->input, "needle", 6) && kvg_needle_depth(s->input, &depth, error))
-        return -1;
-    int64_t heads = tensor == KVG_TENSOR_Q ? s->q_heads : s->kv_heads;
-    int64_t n = heads * s->head_dim;
-    float *vectors = malloc((size_t)n * 4 * sizeof *vectors);
-    if (!vectors)
-        return kvg_fail(error, KVG_EXIT_TROUBLE, "input %s: out of memory for %lld bytes", s->input,
-                        (long long)n * 16);
+    const int64_t n = heads * s->head_dim;
     for (int64_t i = 0; i < n; i++) {
         int64_t head = i / s->head_dim, dim = i % s->head_dim;
         struct channel c = tensor == KVG_TENSOR_Q   ? q_channel(s, head / (s->q_heads / s->kv_heads), dim)
@@ -205,18 +202,33 @@ int kvg_generator_make(const struct kvg_input_shape *s, enum kvg_tensor tensor, 
         vectors[2 * n + i] = c.special_multiply * factor;
         vectors[3 * n + i] = c.special_add * factor;
     }
-    g->seed = set == KVG_SET_EVALUATION ? s->seed : s->seed + 1;
-    g->stream = KVG_STREAM_VALUE + (uint32_t)tensor * 16 + (uint32_t)set;
-    g->sequence = (uint32_t)s->seq;
-    g->heads = heads;
-    g->head_dim = s->head_dim;
-    g->multiply = vectors;
-    g->add = vectors + n;
-    g->special_multiply = vectors + 2 * n;
-    g->special_add = vectors + 3 * n;
-    g->special_token = tensor == KVG_TENSOR_Q ? -1 : special_token(s, depth);
-    g->absolute = tensor == KVG_TENSOR_V && !strcmp(s->input, "v_nonneg");
-    g->outliers = !strcmp(s->input, "outlier");
+}
+
+int kvg_generator_make(const struct kvg_input_shape *s, enum kvg_tensor tensor, enum kvg_token_set set,
+                       struct kvg_generator *g, struct kvg_error *error)
+{
+    memset(g, 0, sizeof *g);
+    double depth = 0;
+    if (!strncmp(s->input, "needle", 6) && kvg_needle_depth(s->input, &depth, error))
+        return -1;
+    const int64_t heads = tensor == KVG_TENSOR_Q ? s->q_heads : s->kv_heads, n = heads * s->head_dim;
+    float *vectors = malloc((size_t)n * 4 * sizeof *vectors);
+    if (!vectors)
+        return kvg_fail(error, KVG_EXIT_TROUBLE, "input %s: out of memory for %lld bytes", s->input,
+                        (long long)n * 16);
+    fill_vectors(s, tensor, heads, vectors);
+    *g = (struct kvg_generator){.seed = set == KVG_SET_EVALUATION ? s->seed : s->seed + 1,
+                                .stream = KVG_STREAM_VALUE + (uint32_t)tensor * 16 + (uint32_t)set,
+                                .sequence = (uint32_t)s->seq,
+                                .heads = heads,
+                                .head_dim = s->head_dim,
+                                .multiply = vectors,
+                                .add = vectors + n,
+                                .special_multiply = vectors + 2 * n,
+                                .special_add = vectors + 3 * n,
+                                .special_token = tensor == KVG_TENSOR_Q ? -1 : special_token(s, depth),
+                                .absolute = tensor == KVG_TENSOR_V && !strcmp(s->input, "v_nonneg"),
+                                .outliers = !strcmp(s->input, "outlier")};
     return 0;
 }
 

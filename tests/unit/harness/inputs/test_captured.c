@@ -333,9 +333,9 @@ static void test_missing_and_foreign_files(void **state)
     FILE *f = fopen(path, "w");
     fputs("not HDF5 at all\n", f);
     fclose(f);
-    expect_bad_file("no HDF5 file");
+    expect_bad_file("not an HDF5 file");
     truncate(path, 0);
-    expect_bad_file("no HDF5 file");
+    expect_bad_file("not an HDF5 file");
     unlink(path);
     mkdir(path, 0755);
     expect_bad_file(path);
@@ -440,7 +440,7 @@ static void test_contradictions(void **state)
 {
     (void)state;
     replace_int("evaluation", "tokens", 65);
-    expect_bad_file("another shape");
+    expect_bad_file("wrong shape");
     replace_int("evaluation", "tokens", 0);
     expect_bad_file("attribute tokens is 0, not 1 to");
     write_small_file();
@@ -448,7 +448,7 @@ static void test_contradictions(void **state)
     expect_bad_file("attribute window_step is 0");
     write_small_file();
     replace_int("/", "kv_heads", 3);
-    expect_bad_file("no multiple of kv_heads");
+    expect_bad_file("not a multiple of kv_heads");
     write_small_file();
     replace_int("/", "head_dim", -64);
     expect_bad_file("attribute head_dim is -64");
@@ -463,7 +463,7 @@ static void test_contradictions(void **state)
     H5Adelete(file, "q_heads");
     put_text(file, "q_heads", "four");
     H5Fclose(file);
-    expect_bad_file("attribute q_heads is missing or no whole number");
+    expect_bad_file("attribute q_heads is missing or not a whole number");
     write_small_file();
     file = reopen();
     H5Ldelete(file, "evaluation/layer_07/k", H5P_DEFAULT);
@@ -474,7 +474,7 @@ static void test_contradictions(void **state)
     static float wrong[TOKENS * KV_HEADS * DIM];
     put(file, "evaluation/layer_07/k", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 3, extent, wrong);
     H5Fclose(file);
-    expect_bad_file("another shape or type");
+    expect_bad_file("wrong shape or type");
     write_small_file();
 }
 
