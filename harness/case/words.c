@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * nearest.c: edit distance, three rows at a time.
+ * words.c: edit distance by dynamic programming, with three rows in memory.
  */
 #include "words.h"
 

@@ -31,7 +31,7 @@ static const struct argp_option plan_options[] = {
      "(1k = 1024) and ranges 1k:128k:*2 or 16:64:+16.",
      2},
 #define KVG_AXIS(id, name, option, arg, fallback, optional, help)                                            \
-    {option, KEY_AXIS + KVG_AXIS_##id, arg, 0, help, 2},
+    {option, KEY_AXIS + KVG_AXIS_##id, arg, 0, help " (default " fallback ")", 2},
 #include "harness/case/axes.def"
     {0}};
 

@@ -112,7 +112,7 @@ static void captured_input_fixes_the_shape(void **unused)
 
 /* ------------------------------------------------------------------------------------------ meaning */
 
-/* By hand from the sources cited in case_meaning.c. Columns of dtype, scheme, calibration; then whether the
+/* By hand from the sources that meaning.c cites. Columns of dtype, scheme, calibration; then whether the
  * dequant path, the fp8 path and store are offered. */
 static void vllm_offers_what_its_sources_say(void **unused)
 {

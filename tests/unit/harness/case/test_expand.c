@@ -84,8 +84,8 @@ static void bad_lists_are_refused(void **unused)
         {KVG_AXIS_CONTEXT, "1k:2k:+-1", "never end"},
         {KVG_AXIS_WINDOW, "0:8:*2", "never end"},
         {KVG_AXIS_CONTEXT, "2k:1k:*2", "ends before it begins"},
-        {KVG_AXIS_CONTEXT, "a:2k:*2", "no whole numbers"},
-        {KVG_AXIS_CONTEXT, "1k::*2", "no whole numbers"},
+        {KVG_AXIS_CONTEXT, "a:2k:*2", "not whole numbers"},
+        {KVG_AXIS_CONTEXT, "1k::*2", "not whole numbers"},
         {KVG_AXIS_CONTEXT, ":::", "neither"},
         {KVG_AXIS_CONTEXT, "1:2147483647:+1", "more than 100000"},
         {KVG_AXIS_CONTEXT, "0:4:+2", "from 1"}, /* 0 is no context */
