@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_case.c: case strings round-trip over random cases, identifiers are FNV-1a as published, and axes take
- * and refuse the values that they should.
+ * test_case.c: random cases survive a round trip through their case strings, identifiers are FNV-1a as
+ * published, and axes accept and reject the right values.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,7 +67,7 @@ static void ids_are_fnv_1a(void **unused)
     assert_true(kvg_fnv1a("foobar") == UINT64_C(0x85944171f73967e8));
 }
 
-/* Hosts with more or fewer CPUs give a GPU's case the same name. */
+/* A case of a GPU kernel has the same name on hosts with different numbers of CPUs. */
 static void gpu_cases_have_no_threads(void **unused)
 {
     struct kvg_case c, back;
@@ -131,7 +131,7 @@ static void every_option_is_named_like_its_axis(void **unused)
     }
 }
 
-/* heads sets two columns; every other axis is a column under its own name. */
+/* heads sets two columns; every other axis has a column of the same name. */
 static void every_axis_is_a_column(void **unused)
 {
     (void)unused;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_errors.c: what is said when something is wrong: the text of an error, and the name that was probably
- * meant.
+ * test_errors.c: the text of an error, and the suggestion for a mistyped word.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,9 +30,9 @@ static void errors_are_cut_and_may_be_unwanted(void **unused)
     assert_int_equal(kvg_fail(NULL, KVG_EXIT_USAGE, "%d", 3), -1);
 }
 
-/* ------------------------------------------------------------------------------------------ nearest */
+/* ------------------------------------------------------------------------------------------ words */
 
-/* Distances by hand (optimal string alignment). */
+/* Distances computed by hand (optimal string alignment). */
 static void edit_distance_counts_edits(void **unused)
 {
     static const char *const words[] = {"decode", "prefill", "append"};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_expand.c: lists and ranges of axis values, against values worked out by hand.
+ * test_expand.c: lists and ranges of axis values, compared with values computed by hand.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,7 +25,7 @@ static void lists_and_ranges(void **unused)
         {KVG_AXIS_CONTEXT, "1k,8k,32k", "1k|8k|32k"},
         {KVG_AXIS_CONTEXT, " 1k , 8k ", "1k|8k"},
         {KVG_AXIS_CONTEXT, "1k:8k:*2", "1024|2048|4096|8192"},
-        {KVG_AXIS_CONTEXT, "1k:9k:*2", "1024|2048|4096|8192"}, /* stops short of the end */
+        {KVG_AXIS_CONTEXT, "1k:9k:*2", "1024|2048|4096|8192"}, /* the next value would exceed the end */
         {KVG_AXIS_CONTEXT, "1k:128k:*2", "1024|2048|4096|8192|16384|32768|65536|131072"},
         {KVG_AXIS_CONTEXT, "7:7:*2", "7"},
         {KVG_AXIS_CONTEXT, "16:64:+16", "16|32|48|64"},
@@ -42,7 +42,7 @@ static void lists_and_ranges(void **unused)
         {KVG_AXIS_Q_LEN, "2:16:*2", "2|4|8|16"},
         {KVG_AXIS_HEADS, "32/8,28/4", "32/8|28/4"},
         {KVG_AXIS_SCHEME, "per_tensor,per_head", "per_tensor|per_head"},
-        {KVG_AXIS_INPUT, "normal,needle:0.25", "normal|needle:0.25"}, /* this colon is no range */
+        {KVG_AXIS_INPUT, "normal,needle:0.25", "normal|needle:0.25"}, /* this colon does not make a range */
         {KVG_AXIS_KERNEL, "cpu/*,best", "cpu/*|best"},
         {KVG_AXIS_SOFT_CAP, "0,30", "0|30"},
     };
@@ -88,7 +88,7 @@ static void bad_lists_are_refused(void **unused)
         {KVG_AXIS_CONTEXT, "1k::*2", "not whole numbers"},
         {KVG_AXIS_CONTEXT, ":::", "neither"},
         {KVG_AXIS_CONTEXT, "1:2147483647:+1", "more than 100000"},
-        {KVG_AXIS_CONTEXT, "0:4:+2", "from 1"}, /* 0 is no context */
+        {KVG_AXIS_CONTEXT, "0:4:+2", "from 1"}, /* context is at least 1 */
         {KVG_AXIS_CONTEXT, "all", "'all'"},
         {KVG_AXIS_SCHEME, "per_tensor,per_hed", "did you mean 'per_head'?"},
         {KVG_AXIS_SOFT_CAP, "1:2:*2", "soft_cap"}, /* not whole numbers: no ranges */
@@ -106,7 +106,7 @@ static void bad_lists_are_refused(void **unused)
     }
 }
 
-/* Noise of characters that mean something: no crash, and what is taken is valid on the axis. */
+/* Random strings of significant characters: no crash, and every accepted value is valid for the axis. */
 static void noise_is_taken_or_refused(void **unused)
 {
     static const char letters[] = "0123456789kKM:,*+- /all";

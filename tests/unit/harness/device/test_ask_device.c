@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_ask_device.c: facts about a GPU come from a child process, also when that process finds no device or dies.
+ * test_ask_device.c: facts about a GPU come from a child process, also when that process finds no device or
+ * dies.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_captured.c: captured input. A small file made here, whose every value tells where it came from, shows
- * which rows the reader takes; damaged copies of it show that nothing from outside is believed.
+ * test_captured.c: captured input. The test writes a small file in which every value encodes its place, so
+ * that it is known which rows the reader takes. Damaged copies test that the reader checks everything.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -21,7 +21,7 @@
 #include "harness/inputs/parts.h"
 
 #ifdef __SANITIZE_ADDRESS__
-/* In a damaged file HDF5 asks malloc for absurd sizes, copes with NULL, and loses some memory of its own. */
+/* On a damaged file HDF5 calls malloc with absurd sizes, handles NULL, and leaks memory. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void)
 {
@@ -86,7 +86,7 @@ static int has_q(int64_t position)
     return position < FIRST || position >= TOKENS - LAST || position % STEP >= STEP - TAIL;
 }
 
-/* A value that tells its place: tensor (2 bits), layer (1), position (6), head (2), dim (3). */
+/* A value that encodes its place: tensor (2 bits), layer (1), position (6), head (2), dim (3). */
 static uint16_t place(int tensor, int layer, int64_t position, int64_t head, int64_t dim)
 {
     return (uint16_t)(tensor << 12 | layer << 11 | position << 5 | head << 3 | dim);
@@ -249,7 +249,8 @@ static void test_windows(void **state)
     s.span = 0;
     expect_rows(&s, KVG_TENSOR_V, 47, 17);
     s.seq = 0;
-    s.context = s.q_len = 8; /* prefill needs every Q, and the first 16 have but 8 and 2 of them */
+    s.context = s.q_len =
+        8; /* prefill needs Q of every position, and the first 16 positions have only 8 and 2 */
     expect_failure(&s, KVG_TENSOR_Q, "no Q for positions 8 to 15");
     s.context = s.q_len = 64;
     expect_rows(&s, KVG_TENSOR_K, 0, 64);
@@ -296,7 +297,7 @@ static void test_absmax(void **state)
 
 /* ---------------------------------------------------------------------------------------- damage */
 
-/* The reader leaves nothing open behind. */
+/* The reader has closed every HDF5 object. */
 static void expect_nothing_open(void)
 {
     assert_int_equal(H5Fget_obj_count((hid_t)H5F_OBJ_ALL, H5F_OBJ_ALL), 0);
@@ -350,8 +351,7 @@ static void test_missing_and_foreign_files(void **state)
     write_small_file();
 }
 
-/* Cut anywhere, the file gives a message or, where the cut spares what is read, right values; never a crash.
- */
+/* A file that is truncated anywhere gives an error, never a crash. */
 static void test_truncated_files(void **state)
 {
     (void)state;
@@ -369,7 +369,7 @@ static void test_truncated_files(void **state)
     write_small_file();
 }
 
-/* Bytes overwritten here and there: whatever comes back, no crash and no output from HDF5. */
+/* Random bytes are overwritten: an error or any values, but no crash. */
 static void test_scribbled_files(void **state)
 {
     (void)state;
@@ -400,7 +400,7 @@ static void test_scribbled_files(void **state)
     write_small_file();
 }
 
-/* HDF5 1.10 itself crashes at some wrong lengths and addresses: a child process meets them first. */
+/* HDF5 1.10 crashes on some wrong lengths and addresses, so a child process reads the file first. */
 static void look_and_crash(const char *file)
 {
     (void)file;
@@ -480,7 +480,7 @@ static void test_contradictions(void **state)
 
 int main(void)
 {
-    H5dont_atexit(); /* as the reader does, which is not the first to call HDF5 here */
+    H5dont_atexit(); /* as the reader does; but here the test is the first to call HDF5 */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_info),
         cmocka_unit_test(test_windows),
