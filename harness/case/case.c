@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * case.c: axes as text. One table says where an axis lives in struct kvg_case and what it takes; setting,
- * printing, parsing and naming are loops over it. What axes mean together stands in case_meaning.c.
+ * case.c: axes as text. One table has, for each axis, its place in struct kvg_case and its valid values.
+ * Setting, printing, parsing and naming use this table. meaning.c has the rules that combine several axes.
  */
 #include "case.h"
 
@@ -24,7 +24,7 @@ static const struct kvg_axis_info infos[KVG_AXIS_COUNT] = {
 #include "axes.def"
 };
 
-/* How the text of an axis becomes a field. */
+/* How the text of an axis is converted to a field. */
 enum field_kind {
     FIELD_KERNEL,
     FIELD_INPUT,
@@ -55,8 +55,8 @@ static const char *const lengths_words[] = {"uniform", "ragged", NULL};
 static const char *const accumulate_words[] = {"fp32", "hopper", "hopper_two_level", NULL};
 static const char *const state_words[] = {"none", "cold", "hot", NULL};
 
-/* Positions and sequence offsets are int32 in the ABI; the other limits only keep products of sizes in 64
- * bits. */
+/* Positions and sequence offsets are int32 in the ABI. The other limits only keep products of sizes within
+ * 64 bits. */
 #define MAX_TOKENS INT32_MAX
 #define AT(member) offsetof(struct kvg_case, member)
 static const struct field fields[KVG_AXIS_COUNT] = {
@@ -85,12 +85,12 @@ static const struct field fields[KVG_AXIS_COUNT] = {
     [KVG_AXIS_CACHE_STATE] = {FIELD_WORD, AT(cache_state), 0, 0, state_words},
 };
 
-/* Enum fields are read and written as int; GCC gives these enums that size (or unsigned int, the same bits).
- */
+/* Enum fields are read and written as int. GCC gives these enums the type int or unsigned int, which have
+ * the same bits. */
 _Static_assert(sizeof(enum kvg_phase) == sizeof(int) && sizeof(enum kvg_cache_state) == sizeof(int),
                "enum is int");
 
-const struct kvg_axis_info *kvg_axis_info(enum kvg_axis axis)
+const struct kvg_axis_info *kvg_axis_get_info(enum kvg_axis axis)
 {
     return &infos[axis];
 }
@@ -115,11 +115,11 @@ int kvg_axis_find(const char *name, struct kvg_error *error)
     const char *names[KVG_AXIS_COUNT];
     for (int a = 0; a < KVG_AXIS_COUNT; a++) {
         names[a] = infos[a].name;
-        if (kvg_edit_distance(name, infos[a].name) == 0) /* letter case, '-' and '_' alike */
+        if (kvg_word_distance(name, infos[a].name) == 0) /* ignores letter case; '-' equals '_' */
             return a;
     }
     char hint[128];
-    kvg_did_you_mean(name, names, KVG_AXIS_COUNT, hint, sizeof hint);
+    kvg_word_hint(name, names, KVG_AXIS_COUNT, hint, sizeof hint);
     return kvg_fail(error, KVG_EXIT_USAGE, "there is no axis '%s'%s (kvgauge list --axes names all)", name,
                     hint);
 }
@@ -158,8 +158,8 @@ static int set_integer(const struct kvg_axis_info *info, const char *value, int6
     return 0;
 }
 
-/* Shortest decimal that reads back as the same number, without exponent where that is readable. `single`: the
- * number is a float's. */
+/* Shortest decimal that is read back as the same number, without an exponent from 1e-4 to 1e15. single = 1:
+ * the value is a float. */
 static void print_real(double value, int single, char *text, size_t size)
 {
     int plain = value == 0 || (fabs(value) >= 1e-4 && fabs(value) < 1e15);
@@ -171,7 +171,7 @@ static void print_real(double value, int single, char *text, size_t size)
     }
 }
 
-/* Plain decimals alone: strtod would also take "inf", "nan" and hexadecimal. */
+/* Decimal numbers only: strtod would also accept "inf", "nan" and hexadecimal. */
 static int parse_real(const char *text, double *out)
 {
     if (!*text || strspn(text, "0123456789.eE+-") != strlen(text))
@@ -183,7 +183,7 @@ static int parse_real(const char *text, double *out)
 
 /* ------------------------------------------------------------------------------------------ setting */
 
-/* A value stands inside "axis=value axis=value" and inside single quotes in a shell. */
+/* A value must be usable in "axis=value axis=value" and inside single quotes in a shell. */
 static int set_text(const struct kvg_axis_info *info, const char *value, char *out, size_t size,
                     struct kvg_error *error)
 {
@@ -222,18 +222,12 @@ static int set_word(const struct kvg_axis_info *info, const struct field *field,
                  field->words[count]);
     }
     char hint[128];
-    kvg_did_you_mean(value, field->words, count, hint, sizeof hint);
+    kvg_word_hint(value, field->words, count, hint, sizeof hint);
     return kvg_fail(error, KVG_EXIT_USAGE, "%s: '%s' is not known%s It takes %s", info->name, value,
                     *hint ? hint : ".", list);
 }
 
-static int ends_with(const char *text, const char *tail)
-{
-    size_t n = strlen(text), m = strlen(tail);
-    return n > m && strcmp(text + n - m, tail) == 0;
-}
-
-/* "needle:DEPTH" with the depth in its shortest form, so that 0.5 and 0.50 are one case. */
+/* "needle:DEPTH" with the depth in its shortest form, so that 0.5 and 0.50 are the same case. */
 static int set_needle(const char *value, char *out, size_t size, struct kvg_error *error)
 {
     double depth;
@@ -244,7 +238,7 @@ static int set_needle(const char *value, char *out, size_t size, struct kvg_erro
                         value);
     char number[32];
     print_real(depth, 0, number, sizeof number);
-    if (depth == 0.5) /* what "needle" alone means: one case, one name */
+    if (depth == 0.5) /* "needle" alone means the same */
         snprintf(out, size, "needle");
     else
         snprintf(out, size, "needle:%s", depth == 0 ? "0" : number); /* not "-0" */
@@ -259,13 +253,13 @@ static int set_input(const struct kvg_axis_info *info, const char *value, char *
         return -1;
     if (strncmp(value, "needle:", strlen("needle:")) == 0)
         return set_needle(value, out, size, error);
-    if (!kvg_input_is_synthetic(value) && strcmp(value, "smollm2") && !ends_with(value, ".h5")) {
+    if (kvg_input_check(value, NULL)) {
         const char *names[64] = {"smollm2"};
         int64_t count = 1;
         for (const struct kvg_input_info *i; count < 64 && (i = kvg_input_synthetic(count - 1)); count++)
             names[count] = i->name;
         char hint[128];
-        kvg_did_you_mean(value, names, count, hint, sizeof hint);
+        kvg_word_hint(value, names, count, hint, sizeof hint);
         return kvg_fail(
             error, KVG_EXIT_USAGE,
             "input: '%s' is not known%s It takes a name of kvgauge list --inputs or a captured FILE.h5",
@@ -304,7 +298,7 @@ static int set_soft_cap(const char *value, double *out, struct kvg_error *error)
     return 0;
 }
 
-/* A word, and after hopper_two_level a colon and the tiles between two flushes. */
+/* A word; hopper_two_level may be followed by a colon and the number of tiles between two flushes. */
 static int set_accumulate(const struct kvg_axis_info *info, const struct field *field, const char *value,
                           struct kvg_case *c, struct kvg_error *error)
 {
@@ -320,7 +314,7 @@ static int set_accumulate(const struct kvg_axis_info *info, const struct field *
         (!two_level || kvg_parse_size(colon + 1, &tiles) || tiles < field->min || tiles > field->max))
         return kvg_fail(
             error, KVG_EXIT_USAGE,
-            "accumulate: '%s': hopper_two_level alone takes a number, the tiles between two flushes "
+            "accumulate: '%s': only hopper_two_level takes a number, the tiles between two flushes "
             "(1 to %" PRId64 "), as in hopper_two_level:4",
             value, field->max);
     c->accumulate = (enum kvg_accumulate)chosen;
@@ -361,14 +355,14 @@ int kvg_case_set(struct kvg_case *c, enum kvg_axis axis, const char *value, stru
     case FIELD_ACCUMULATE:
         return set_accumulate(info, field, value, c, error);
     }
-    return -1; /* not reached: every kind is above */
+    return -1; /* not reached: every kind is handled above */
 }
 
 void kvg_case_default(struct kvg_case *c)
 {
     *c = (struct kvg_case){0};
     for (int a = 0; a < KVG_AXIS_COUNT; a++)
-        kvg_case_set(c, (enum kvg_axis)a, infos[a].fallback, NULL); /* a test holds that none fails */
+        kvg_case_set(c, (enum kvg_axis)a, infos[a].fallback, NULL); /* test_case.c checks that none fails */
 }
 
 /* ------------------------------------------------------------------------------------------ printing */
@@ -412,7 +406,7 @@ void kvg_case_get(const struct kvg_case *c, enum kvg_axis axis, char *text, size
     }
 }
 
-/* q_len that the phase dictates; 0 when it is free. */
+/* The only q_len that the phase allows; 0 when it may be chosen. */
 static int64_t q_len_of_phase(const struct kvg_case *c)
 {
     switch (c->phase) {
@@ -464,7 +458,7 @@ void kvg_case_format(const struct kvg_case *c, char text[KVG_CASE_STRING_MAX])
 
 /* ------------------------------------------------------------------------------------------ parsing */
 
-/* One "axis=value"; `word` is changed. */
+/* Parses one "axis=value"; writes into `word`. */
 static int parse_word(char *word, struct kvg_case *c, uint32_t *given, struct kvg_error *error)
 {
     char *equals = strchr(word, '=');
@@ -475,7 +469,7 @@ static int parse_word(char *word, struct kvg_case *c, uint32_t *given, struct kv
     if (axis < 0)
         return -1;
     if (*given & (UINT32_C(1) << axis))
-        return kvg_fail(error, KVG_EXIT_USAGE, "case string: %s stands there twice", infos[axis].name);
+        return kvg_fail(error, KVG_EXIT_USAGE, "case string: %s is given twice", infos[axis].name);
     *given |= UINT32_C(1) << axis;
     return kvg_case_set(c, (enum kvg_axis)axis, equals + 1, error);
 }
@@ -495,7 +489,7 @@ int kvg_case_parse_given(const char *text, struct kvg_case *c, uint32_t *given, 
     if (!*given)
         return kvg_fail(error, KVG_EXIT_USAGE, "case string: empty; kvgauge list prints case strings");
     if (c->q_len == 0)
-        c->q_len = q_len_of_phase(c); /* so that parsing undoes formatting */
+        c->q_len = q_len_of_phase(c); /* left_out leaves it out of the string */
     if (c->threads == 0 && kvg_case_on_gpu(c))
         c->threads = kvg_cpus_allowed();
     return 0;
@@ -510,7 +504,7 @@ int kvg_case_parse(const char *text, struct kvg_case *c, struct kvg_error *error
 uint64_t kvg_fnv1a(const char *text)
 {
     uint64_t hash =
-        UINT64_C(0xcbf29ce484222325); /* offset basis and prime of FNV-1a's specification, 64 bits */
+        UINT64_C(0xcbf29ce484222325); /* 64-bit offset basis and prime of the FNV-1a specification */
     for (const char *p = text; *p; p++)
         hash = (hash ^ (unsigned char)*p) * UINT64_C(0x100000001b3);
     return hash;

@@ -3,9 +3,12 @@
  * case.h: one point of a sweep.
  *
  * A case has one canonical string, "axis=value axis=value ...", in the order of enum kvg_axis. The string
- * names the case, selects it (--filter), and reproduces it (kvgauge run --case 'STRING'). Axes that stand at
- * their default are left out when `optional` is set in the axis table, so that strings stay short and an
- * axis added later changes no old name.
+ * names the case, selects it (--filter) and reproduces it (kvgauge run --case 'STRING'). An axis at its
+ * default is left out when axes.def marks it as optional, so that strings stay short and a new axis changes
+ * no existing name.
+ *
+ * A case is complete after kvg_case_complete; before that some fields have the values marked "before
+ * completion".
  */
 #ifndef KVG_HARNESS_CASE_H
 #define KVG_HARNESS_CASE_H
@@ -19,10 +22,10 @@
 enum kvg_cache_dtype { KVG_CACHE_AUTO = 0, KVG_CACHE_FP8_E4M3, KVG_CACHE_FP8_E5M2, KVG_CACHE_FP8_E4M3FNUZ };
 enum kvg_calibration { KVG_CALIBRATION_NONE = 0, KVG_CALIBRATION_RANDOM_TOKENS, KVG_CALIBRATION_DATASET };
 enum kvg_lengths { KVG_LENGTHS_UNIFORM = 0, KVG_LENGTHS_RAGGED };
-enum kvg_cache_state { KVG_STATE_NONE = 0, KVG_STATE_COLD, KVG_STATE_HOT }; /* none = verified, not timed */
+enum kvg_cache_state { KVG_STATE_NONE = 0, KVG_STATE_COLD, KVG_STATE_HOT }; /* none: verified, not timed */
 
-/* How the fp8 path accumulates P V. All but FP32 are predictions: no kernel runs,
- * reference/attention_predict.h computes the output on the model of Hopper's wgmma. */
+/* How the fp8 path accumulates P V. All values but FP32 are predictions: no kernel runs, and
+ * reference/attention_predict.h computes the output on a model of Hopper's wgmma instruction. */
 enum kvg_accumulate { KVG_ACCUMULATE_FP32 = 0, KVG_ACCUMULATE_HOPPER, KVG_ACCUMULATE_HOPPER_TWO_LEVEL };
 
 enum kvg_axis {
@@ -53,20 +56,21 @@ enum kvg_axis {
 };
 
 struct kvg_case {
-    char kernel[64]; /* a registry name, or before planning "best" or a glob */
+    char kernel[64]; /* a registry name; before planning also "best" or a glob */
     enum kvg_phase phase;
     enum kvg_path path;
     enum kvg_cache_dtype kv_cache_dtype;
     enum kvg_scheme scheme;
     enum kvg_calibration calibration;
     enum kvg_ref_observer observer; /* used when calibration is dataset */
-    char input[64];                 /* "normal", ..., "needle:0.5" (depth 0..1), "smollm2" or a file */
-    int64_t layer;                  /* captured input: layer number, before completion -1 = the first; -1 for
-                                       synthetic */
+    char input[64];                 /* "normal", ..., "needle:0.5" (depth 0 to 1), "smollm2" or a file */
+    /* Layer number of a captured input; before completion -1: the first one. -1 for synthetic input. */
+    int64_t layer;
     int64_t batch;
-    int64_t q_len; /* 1 for decode; context for prefill; for store: unused, equals context; before completion
-                      0 = follows from phase (append: 16) */
-    int64_t context; /* keys per sequence (longest, when ragged), the queries' own tokens included */
+    /* Queries per sequence: 1 for decode; context for prefill, and for store, which does not use it. Before
+     * completion 0: follows from the phase (append: 16). */
+    int64_t q_len;
+    int64_t context; /* keys per sequence (of the longest, when ragged), the queries' own tokens included */
     int64_t q_heads, kv_heads, head_dim, block_size;
     enum kvg_layout layout;
     enum kvg_lengths lengths;
@@ -74,60 +78,65 @@ struct kvg_case {
     double soft_cap;
     enum kvg_accumulate accumulate;
     int64_t flush_tiles; /* two_level: tiles between two flushes, 1 by default; else 0 */
-    int64_t threads;     /* 0 before planning = all CPUs this process may use; so too for a kernel on a GPU */
+    int64_t threads;     /* CPU threads; before completion 0: all CPUs that this process may use */
     uint64_t seed;
     enum kvg_cache_state cache_state;
 };
 
-/* One axis as the command line, YAML and case strings know it. */
+/* An axis in the command line, in YAML and in case strings (axes.def). */
 struct kvg_axis_info {
     const char *name;     /* column and option name: "kv_cache_dtype" (option --kv-cache-dtype) */
     const char *fallback; /* default value, as text */
-    const char *help;     /* one line, with the values it takes */
-    int optional;         /* left out of the canonical string when at `fallback` */
+    const char *help;     /* one line, with the valid values */
+    int optional;         /* 1: left out of the canonical string at `fallback` */
 };
-const struct kvg_axis_info *kvg_axis_info(enum kvg_axis axis);
+const struct kvg_axis_info *kvg_axis_get_info(enum kvg_axis axis);
 /* 1 if the axis holds whole numbers, so that ranges make sense. */
 int kvg_axis_is_integer(enum kvg_axis axis);
-/* Words an axis of words takes, in order; NULL past the end and for other axes. */
+/* Word i of an axis whose values are words; NULL past the end and for other axes. */
 const char *kvg_axis_word(enum kvg_axis axis, int64_t i);
-/* Axis by name, '-' and '_' alike; -1 if unknown, with the nearest name in the error. */
+/* Axis by name; letter case does not matter, '-' equals '_'. -1 if unknown, with the nearest name in the
+ * error. */
 int kvg_axis_find(const char *name, struct kvg_error *error);
 
 void kvg_case_default(struct kvg_case *c);
-/* Sets one axis from text; the error names axis, value and what would be right. Sizes take k and M
- * (1k = 1024). `fp8` is fp8_e4m3. heads is "32/8". */
+/* Sets one axis from text; the error names the axis, the value and the valid values. Numbers may end in k or
+ * M (1k = 1024, 1M = 1024k). "fp8" means fp8_e4m3. A value of heads looks like "32/8". 0, or -1 and *c is
+ * unchanged. */
 int kvg_case_set(struct kvg_case *c, enum kvg_axis axis, const char *value, struct kvg_error *error);
-/* The number in "131072", "128k" or "1M". 0, or -1 when it is none or does not fit. */
+/* The number in "131072", "128k" or "1M". 0, or -1 when text is not a number or does not fit. */
 int kvg_parse_size(const char *text, int64_t *out);
 void kvg_case_get(const struct kvg_case *c, enum kvg_axis axis, char *text, size_t size);
-/* Whole strings. Formatting never fails (the longest case fits 1024 bytes). */
+/* Canonical strings. Formatting never fails: the longest string fits in KVG_CASE_STRING_MAX bytes. */
 #define KVG_CASE_STRING_MAX 1024
 void kvg_case_format(const struct kvg_case *c, char text[KVG_CASE_STRING_MAX]);
 int kvg_case_parse(const char *text, struct kvg_case *c, struct kvg_error *error);
-/* The same, and bit `1 << axis` of *given set for each axis the text names. */
+/* The same, and sets bit `1 << axis` of *given for each axis in the text. */
 int kvg_case_parse_given(const char *text, struct kvg_case *c, uint32_t *given, struct kvg_error *error);
 void kvg_case_id(const struct kvg_case *c, char id[17]); /* FNV-1a 64 of the canonical string */
 uint64_t kvg_fnv1a(const char *text);
-/* Fields that follow from others (prefill: q_len = context; decode: 1; input smollm2: heads, head_dim;
- * auto: per_tensor, none), then contradictions: q_heads % kv_heads, block_size % 8, q_len > context, ... */
+/* Sets the fields that follow from others (prefill: q_len = context; decode: q_len = 1; captured input:
+ * heads and head_dim; dtype auto: per_tensor, none), then checks for contradictions (q_heads % kv_heads,
+ * block_size % 8, q_len > context, ...). 0, or -1 with the error. */
 int kvg_case_complete(struct kvg_case *c, struct kvg_error *error);
 
-/* 1 if the kernel's name says that it runs on a GPU ("cuda/..."): CPU threads do not matter then, stand at
- * all CPUs and stay out of the string, so that hosts of different size give a case the same name. */
+/* 1 if the kernel's name says that it runs on a GPU ("cuda/..."). The number of CPU threads does not
+ * matter then: it is all CPUs and is not in the string, so that hosts of different size give a case the
+ * same name. */
 int kvg_case_on_gpu(const struct kvg_case *c);
 
-/* 1 if the case asks for a prediction instead of a kernel. Its kernel is then "predict/" and the value of
- * accumulate (kvg_case_complete sets it), and it is never timed. */
+/* 1 if the case is a prediction and runs no kernel. kvg_case_complete sets its kernel to "predict/" and the
+ * value of accumulate. A prediction is never timed. */
 int kvg_case_predicts(const struct kvg_case *c);
 
-/* What a case means to vLLM, FlashAttention-3 and llm-compressor. */
+/* 1 if vLLM offers this combination of dtype, scheme, calibration and path; meaning.c cites its sources. */
 int kvg_case_offered_by_vllm(const struct kvg_case *c);
-/* 1 if the combination has no meaning (e5m2 on the fp8 path, ...), with the reason. */
+/* 1 if the combination has no meaning (for example e5m2 on the fp8 path), with the reason in why. */
 int kvg_case_without_meaning(const struct kvg_case *c, char *why, size_t size);
-/* The problem the ABI speaks of; totals are filled by prepare. */
+/* The case as a problem of the kernel ABI. Totals are those of uniform lengths, the largest that a ragged
+ * batch can have; harness/prepare/ sets the actual ones. */
 void kvg_case_problem(const struct kvg_case *c, struct kvg_problem *problem);
-/* Fills the axis columns of a row, the repro line included. */
+/* Fills the axis columns of a row and its repro column. 0, or -1 on out of memory. */
 int kvg_case_to_row(const struct kvg_case *c, struct kvg_row *row);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expand.c: split at commas, unroll ranges, try each value on the axis.
+ * expand.c: splits at commas, expands ranges, and checks each value.
  */
 #include "expand.h"
 
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_RANGE 100000 /* values of one range: more is a slip of the pen */
+#define MAX_RANGE 100000 /* values of one range; more are assumed to be a mistake */
 
 void kvg_values_free(struct kvg_values *values)
 {
@@ -44,7 +44,7 @@ static int out_of_memory(struct kvg_error *error)
 static int add_value(enum kvg_axis axis, const char *value, struct kvg_values *values,
                      struct kvg_error *error)
 {
-    /* Q heads and the like depend on each other only later, in kvg_case_complete. */
+    /* kvg_case_set checks an axis alone; kvg_case_complete checks combinations later. */
     struct kvg_case scratch = {0};
     int all_layers = axis == KVG_AXIS_LAYER && strcmp(value, "all") == 0;
     if (!all_layers && kvg_case_set(&scratch, axis, value, error))
@@ -57,11 +57,11 @@ static int bad_range(enum kvg_axis axis, const char *item, const char *why, stru
     return kvg_fail(error, KVG_EXIT_USAGE,
                     "%s: range '%s' %s; a range is FIRST:LAST:*FACTOR or FIRST:LAST:+STEP, "
                     "as in 1k:128k:*2",
-                    kvg_axis_info(axis)->name, item, why);
+                    kvg_axis_get_info(axis)->name, item, why);
 }
 
-static int unroll(enum kvg_axis axis, const char *item, int64_t first, int64_t last, char sign, int64_t by,
-                  struct kvg_values *values, struct kvg_error *error)
+static int add_range(enum kvg_axis axis, const char *item, int64_t first, int64_t last, char sign, int64_t by,
+                     struct kvg_values *values, struct kvg_error *error)
 {
     int64_t n = 0;
     for (int64_t value = first; value <= last; n++) {
@@ -97,12 +97,12 @@ static int expand_range(enum kvg_axis axis, const char *item, struct kvg_values 
     if ((sign != '*' && sign != '+') || kvg_parse_size(third + 1, &by))
         return bad_range(axis, item, "has a step that is neither *FACTOR nor +STEP", error);
     if (kvg_parse_size(copy, &first) || kvg_parse_size(second, &last))
-        return bad_range(axis, item, "has ends that are no whole numbers", error);
+        return bad_range(axis, item, "has ends that are not whole numbers", error);
     if (first > last)
         return bad_range(axis, item, "ends before it begins", error);
     if (by < (sign == '*' ? 2 : 1) || (sign == '*' && first < 1))
         return bad_range(axis, item, "would never end", error);
-    return unroll(axis, item, first, last, sign, by, values, error);
+    return add_range(axis, item, first, last, sign, by, values, error);
 }
 
 static int expand_item(enum kvg_axis axis, char *item, const char *whole, struct kvg_values *values,
@@ -114,14 +114,15 @@ static int expand_item(enum kvg_axis axis, char *item, const char *whole, struct
     while (length > 0 && isspace((unsigned char)item[length - 1]))
         item[--length] = '\0';
     if (length == 0)
-        return kvg_fail(error, KVG_EXIT_USAGE, "%s: '%s' has an empty value", kvg_axis_info(axis)->name,
+        return kvg_fail(error, KVG_EXIT_USAGE, "%s: '%s' has an empty value", kvg_axis_get_info(axis)->name,
                         whole);
     if (kvg_axis_is_integer(axis) && strchr(item, ':'))
         return expand_range(axis, item, values, error);
     return add_value(axis, item, values, error);
 }
 
-int kvg_expand(enum kvg_axis axis, const char *text, struct kvg_values *values, struct kvg_error *error)
+int kvg_values_expand(enum kvg_axis axis, const char *text, struct kvg_values *values,
+                      struct kvg_error *error)
 {
     char *copy = strdup(text);
     if (!copy)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * case_meaning.c: what axes mean together: which fields follow from others, which contradict, what vLLM
- * offers, and how a case becomes the kernel ABI's problem and a row's first columns.
+ * meaning.c: rules that combine several axes: fields that follow from others, contradictions, what vLLM
+ * offers, and the conversion of a case to a problem of the kernel ABI and to the first columns of a row.
  */
 #include "case.h"
 
@@ -12,16 +12,9 @@
 #include "harness/inputs/inputs.h"
 #include "harness/machine/machine.h"
 
-#define APPEND_DEFAULT_Q_LEN 16 /* a speculative or chunked step that kernels for few queries still take */
+#define APPEND_DEFAULT_Q_LEN 16 /* a speculative or chunked step; kernels for few queries support it */
 
 /* ------------------------------------------------------------------------------------------ completion */
-
-static void list_layers(const struct kvg_captured_info *info, char *text, size_t size)
-{
-    size_t used = 0;
-    for (int64_t i = 0; i < info->n_layers && used + 24 < size; i++)
-        used += (size_t)snprintf(text + used, size - used, "%s%" PRId64, i ? ", " : "", info->layers[i]);
-}
 
 static int complete_layer(struct kvg_case *c, const struct kvg_captured_info *info, struct kvg_error *error)
 {
@@ -30,16 +23,10 @@ static int complete_layer(struct kvg_case *c, const struct kvg_captured_info *in
     for (int64_t i = 0; i < info->n_layers; i++)
         if (info->layers[i] == c->layer)
             return 0;
-    char layers[256] = "";
-    list_layers(info, layers, sizeof layers);
+    char layers[512];
+    kvg_captured_list_layers(info, layers, sizeof layers);
     return kvg_fail(error, KVG_EXIT_USAGE, "layer=%" PRId64 ": input %s (%s) holds layers %s", c->layer,
                     c->input, info->path, layers);
-}
-
-/* Each sequence of the batch has a window of the text of its own: context rounded up to window_step. */
-static int64_t window_width(const struct kvg_case *c, const struct kvg_captured_info *info)
-{
-    return (c->context + info->window_step - 1) / info->window_step * info->window_step;
 }
 
 static int complete_captured(struct kvg_case *c, const struct kvg_captured_info *info,
@@ -53,7 +40,7 @@ static int complete_captured(struct kvg_case *c, const struct kvg_captured_info 
     if (c->context > info->tokens)
         return kvg_fail(error, KVG_EXIT_USAGE, "context=%" PRId64 ": input %s holds %" PRId64 " tokens",
                         c->context, c->input, info->tokens);
-    int64_t width = window_width(c, info);
+    const int64_t width = kvg_captured_window(info, c->context);
     if (width > info->tokens / c->batch)
         return kvg_fail(error, KVG_EXIT_USAGE,
                         "batch=%" PRId64 " context=%" PRId64 ": each sequence takes its own %" PRId64
@@ -62,14 +49,14 @@ static int complete_captured(struct kvg_case *c, const struct kvg_captured_info 
     return 0;
 }
 
-/* Q was captured for some positions only: are the last q_len of every window among them? */
+/* The file has Q for some positions only. Checks that it has the last q_len positions of every window. */
 static int check_captured_q(const struct kvg_case *c, const struct kvg_captured_info *info,
                             struct kvg_error *error)
 {
     if (c->phase == KVG_PHASE_STORE || c->q_len <= info->q_tail)
         return 0;
-    for (int64_t end = window_width(c, info); end <= c->batch * window_width(c, info);
-         end += window_width(c, info)) {
+    const int64_t width = kvg_captured_window(info, c->context);
+    for (int64_t end = width; end <= c->batch * width; end += width) {
         int in_first = end <= info->q_first;
         int in_last = end <= info->tokens && end - c->q_len >= info->tokens - info->q_last;
         if (!in_first && !in_last)
@@ -77,7 +64,7 @@ static int check_captured_q(const struct kvg_case *c, const struct kvg_captured_
                             "q_len=%" PRId64 " context=%" PRId64 " batch=%" PRId64
                             ": input %s holds Q for the first %" PRId64 " positions, the last %" PRId64
                             " and the last %" PRId64
-                            " of each window alone; prefill goes up to context=%" PRId64,
+                            " of each window only; prefill is possible up to context=%" PRId64,
                             c->q_len, c->context, c->batch, c->input, info->q_first, info->q_last,
                             info->q_tail, info->q_first);
     }
@@ -95,13 +82,13 @@ static int complete_q_len(struct kvg_case *c, struct kvg_error *error)
     if (c->phase == KVG_PHASE_APPEND) {
         if (c->q_len < 2 || c->q_len >= c->context)
             return kvg_fail(error, KVG_EXIT_USAGE,
-                            "q_len=%" PRId64 " context=%" PRId64 ": append wants 1 < q_len < context "
+                            "q_len=%" PRId64 " context=%" PRId64 ": append needs 1 < q_len < context "
                             "(q_len 1 is decode, q_len = context is prefill)",
                             c->q_len, c->context);
     } else if (c->q_len != wanted) {
         return kvg_fail(error, KVG_EXIT_USAGE,
                         "q_len=%" PRId64 ": phase %s has q_len %" PRId64
-                        "; leave q_len out or take phase=append",
+                        "; leave q_len out or use phase=append",
                         c->q_len, phase, wanted);
     }
     return 0;
@@ -130,12 +117,12 @@ static int complete_path(struct kvg_case *c, struct kvg_error *error)
     if (c->phase == KVG_PHASE_STORE)
         c->path = KVG_PATH_NONE;
     else if (c->path == KVG_PATH_NONE)
-        return kvg_fail(error, KVG_EXIT_USAGE, "path=none: that is for phase store; %s takes dequant or fp8",
+        return kvg_fail(error, KVG_EXIT_USAGE, "path=none is for phase store only; %s takes dequant or fp8",
                         kvg_axis_word(KVG_AXIS_PHASE, c->phase));
     return 0;
 }
 
-/* A prediction has no kernel and no time. */
+/* A prediction runs no kernel and is not timed. */
 static void complete_prediction(struct kvg_case *c)
 {
     char how[32];
@@ -151,19 +138,19 @@ int kvg_case_complete(struct kvg_case *c, struct kvg_error *error)
     complete_prediction(c);
     if (c->threads == 0)
         c->threads = kvg_cpus_allowed();
-    if (c->kv_cache_dtype == KVG_CACHE_AUTO) { /* bf16 has no scales */
+    if (c->kv_cache_dtype == KVG_CACHE_AUTO) { /* a bf16 cache has no scales */
         c->scheme = KVG_PER_TENSOR;
         c->calibration = KVG_CALIBRATION_NONE;
     }
     if (c->calibration != KVG_CALIBRATION_DATASET)
-        c->observer = KVG_REF_STATIC_MINMAX; /* unused; at its default it stays out of the string */
+        c->observer = KVG_REF_STATIC_MINMAX; /* unused; its default is left out of the string */
     struct kvg_captured_info info;
     int captured = !kvg_input_is_synthetic(c->input);
     if (complete_path(c, error))
         return -1;
     if (!captured)
         c->layer = -1;
-    else if (kvg_captured_info(c->input, &info, error) || complete_captured(c, &info, error))
+    else if (kvg_captured_read_info(c->input, &info, error) || complete_captured(c, &info, error))
         return -1;
     if (complete_shape(c, error) || complete_q_len(c, error))
         return -1;
@@ -172,14 +159,15 @@ int kvg_case_complete(struct kvg_case *c, struct kvg_error *error)
 
 /* ------------------------------------------------------------------------------------------ meaning */
 
-/* Per-tensor: vLLM's BaseKVCacheMethod and CompressedTensorsKVCacheMethod (strategy "tensor") with any
- * backend. none           uncalibrated: scale 1.0 random_tokens  calculate_kv_scales, for any fp8 cache
- * dtype; removed in 2026 and still deployed dataset        scales of a checkpoint; with fp8_e5m2
- * _init_kv_cache_quant raises "fp8_e5m2 kv-cache is not supported with fp8 checkpoints." Per-head:
- * CompressedTensorsKVCacheMethod (strategy "attn_head") reads it from a checkpoint and no other place, and
- * asks for a backend with supports_per_head_quant_scales, which is FlashAttention 3 and later: the fp8 path
+/* Per-tensor: vLLM's BaseKVCacheMethod and CompressedTensorsKVCacheMethod (strategy "tensor"), any backend.
+ *   none           uncalibrated: scale 1.0
+ *   random_tokens  calculate_kv_scales, for any fp8 cache dtype; removed in 2026, still deployed
+ *   dataset        scales of a checkpoint; for fp8_e5m2 _init_kv_cache_quant raises "fp8_e5m2 kv-cache is not
+ *                  supported with fp8 checkpoints."
+ * Per-head: CompressedTensorsKVCacheMethod (strategy "attn_head") reads the scales from a checkpoint only,
+ * and needs a backend with supports_per_head_quant_scales: FlashAttention 3 or later, which is the fp8 path
  * here. The store kernel takes per-head scales (reshape_and_cache_flash: numel is 1 or kv_heads).
- * fp8_e4m3fnuz is what fp8_e4m3 becomes on AMD MI300, whose backends dequantise. */
+ * fp8_e4m3fnuz is what fp8_e4m3 means on AMD MI300, whose backends dequantise. */
 int kvg_case_offered_by_vllm(const struct kvg_case *c)
 {
     char why[256];
@@ -195,25 +183,26 @@ int kvg_case_offered_by_vllm(const struct kvg_case *c)
     return 1;
 }
 
-/* FlashAttention-3's FP8 path takes Q, K and V in e4m3 alone: flash_api.cpp accepts no e5m2, and vLLM raises
- * "Unrecognized FP8 dtype" before. */
+/* FlashAttention-3's FP8 path takes Q, K and V in e4m3 only: flash_api.cpp does not accept e5m2, and before
+ * that vLLM raises "Unrecognized FP8 dtype". */
 int kvg_case_without_meaning(const struct kvg_case *c, char *why, size_t size)
 {
     if (kvg_case_predicts(c) && c->path != KVG_PATH_FP8) {
-        snprintf(why, size, "accumulate predicts the fp8 path alone: the other multiplies in bf16 or wider");
+        snprintf(why, size,
+                 "accumulate predicts the fp8 path only; path dequant multiplies in bf16 or wider");
         return 1;
     }
     if (kvg_case_predicts(c) && c->phase == KVG_PHASE_PREFILL) {
         snprintf(why, size,
-                 "predictions are for decode and append: a whole prefill on the model takes hours");
+                 "predictions are for decode and append only: a whole prefill on the model takes hours");
         return 1;
     }
     if (c->path != KVG_PATH_FP8 || c->kv_cache_dtype == KVG_CACHE_FP8_E4M3)
         return 0;
     if (c->kv_cache_dtype == KVG_CACHE_AUTO)
-        snprintf(why, size, "a bf16 cache has no fp8 path: its arithmetic is on Q, K and V in fp8_e4m3");
+        snprintf(why, size, "a bf16 cache has no fp8 path, which multiplies Q, K and V in fp8_e4m3");
     else
-        snprintf(why, size, "the fp8 path multiplies fp8_e4m3 alone (FlashAttention-3 refuses %s)",
+        snprintf(why, size, "the fp8 path multiplies fp8_e4m3 only (FlashAttention-3 rejects %s)",
                  kvg_axis_word(KVG_AXIS_KV_CACHE_DTYPE, c->kv_cache_dtype));
     return 1;
 }
@@ -233,7 +222,6 @@ static enum kvg_dtype cache_element(enum kvg_cache_dtype dtype)
     return KVG_BF16;
 }
 
-/* Totals are those of uniform lengths, the largest a ragged batch can have. */
 void kvg_case_problem(const struct kvg_case *c, struct kvg_problem *problem)
 {
     *problem = (struct kvg_problem){
@@ -274,7 +262,8 @@ static int set_names(const struct kvg_case *c, struct kvg_row *row)
     char text[KVG_CASE_STRING_MAX], repro[KVG_CASE_STRING_MAX + 32], id[17];
     kvg_case_format(c, text);
     kvg_case_id(c, id);
-    snprintf(repro, sizeof repro, "kvgauge run --case '%s'", text); /* values hold no quotes: kvg_case_set */
+    snprintf(repro, sizeof repro, "kvgauge run --case '%s'",
+             text); /* values contain no quotes (set_text in case.c) */
     return kvg_row_set_string(&row->case_id, id) || kvg_row_set_string(&row->case_string, text) ||
                    kvg_row_set_string(&row->repro, repro)
                ? -1
@@ -298,7 +287,7 @@ int kvg_case_to_row(const struct kvg_case *c, struct kvg_row *row)
         return -1;
     row->offered_by_vllm = kvg_case_offered_by_vllm(c);
     row->layer = c->layer;
-    row->seed = (int64_t)c->seed; /* kvg_case_set keeps seeds within int64 */
+    row->seed = (int64_t)c->seed; /* kvg_case_set limits seeds to int64 */
     row->batch = c->batch;
     row->q_len = c->q_len;
     row->context = c->context;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * nearest.c: edit distance, three rows at a time.
+ * words.c: edit distance by dynamic programming, with three rows in memory.
  */
 #include "words.h"
 
@@ -25,7 +25,7 @@ static int capped_length(const char *word)
     return (int)strnlen(word, LONGEST);
 }
 
-int kvg_edit_distance(const char *a, const char *b)
+int kvg_word_distance(const char *a, const char *b)
 {
     int la = capped_length(a), lb = capped_length(b);
     int rows[3][LONGEST + 1];
@@ -49,12 +49,12 @@ int kvg_edit_distance(const char *a, const char *b)
     return last[lb];
 }
 
-const char *kvg_nearest(const char *word, const char *const *candidates, int64_t count)
+const char *kvg_word_nearest(const char *word, const char *const *candidates, int64_t count)
 {
     const char *best = NULL;
     int best_distance = 0;
     for (int64_t i = 0; i < count; i++) {
-        int distance = kvg_edit_distance(word, candidates[i]);
+        int distance = kvg_word_distance(word, candidates[i]);
         int longer = capped_length(word), other = capped_length(candidates[i]);
         if (other > longer)
             longer = other;
@@ -68,9 +68,9 @@ const char *kvg_nearest(const char *word, const char *const *candidates, int64_t
     return best;
 }
 
-void kvg_did_you_mean(const char *word, const char *const *candidates, int64_t count, char *text, size_t size)
+void kvg_word_hint(const char *word, const char *const *candidates, int64_t count, char *text, size_t size)
 {
-    const char *near = kvg_nearest(word, candidates, count);
+    const char *near = kvg_word_nearest(word, candidates, count);
     if (near)
         snprintf(text, size, "; did you mean '%s'?", near);
     else if (size)

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * nearest.h: the known word nearest to a mistyped one.
+ * words.h: suggestions for mistyped words.
  */
-#ifndef KVG_HARNESS_NEAREST_H
-#define KVG_HARNESS_NEAREST_H
+#ifndef KVG_HARNESS_WORDS_H
+#define KVG_HARNESS_WORDS_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Edits that turn a into b: insert, delete, replace, swap two neighbours (optimal string alignment), letter
- * case ignored, '-' and '_' alike. Words longer than 127 characters count by their first 127. */
-int kvg_edit_distance(const char *a, const char *b);
+/* Number of edits that turn a into b: insert, delete or replace a character, or swap two neighbours (optimal
+ * string alignment). Letter case is ignored and '-' equals '_'. Only the first 127 characters of a word
+ * count. */
+int kvg_word_distance(const char *a, const char *b);
 
-/* Candidate of smallest distance (the first of several), or NULL when nothing comes near: the distance may be
- * a third of the longer word's letters, and two for words of fewer than six. */
-const char *kvg_nearest(const char *word, const char *const *candidates, int64_t count);
+/* The candidate of smallest distance, the first one of equals. NULL when that distance is more than a third
+ * of the longer word's length (more than 2 for a word shorter than 6 characters), or the whole length. */
+const char *kvg_word_nearest(const char *word, const char *const *candidates, int64_t count);
 
-/* "; did you mean 'X'?" for the nearest candidate, or "" when there is none. */
-void kvg_did_you_mean(const char *word, const char *const *candidates, int64_t count, char *text,
-                      size_t size);
+/* Writes "; did you mean 'X'?" with the nearest candidate, or "" when there is none. */
+void kvg_word_hint(const char *word, const char *const *candidates, int64_t count, char *text, size_t size);
 
 #endif

@@ -328,7 +328,7 @@ static void check_input(struct report *report)
 {
     struct kvg_captured_info info;
     struct kvg_error error;
-    if (kvg_captured_info("smollm2", &info, &error)) {
+    if (kvg_captured_read_info("smollm2", &info, &error)) {
         say(report, MISSING, "input smollm2", "%s", error.text);
         advise("it is part of the checkout (harness/inputs) and of an installation; git lfs is not used");
         return;

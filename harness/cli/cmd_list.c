@@ -170,19 +170,19 @@ static int list_inputs(void)
 {
     struct kvg_captured_info info;
     struct kvg_error error;
+    char layers[512];
     printf("%-16s  %s\n", "input", "what it is");
     const struct kvg_input_info *input;
     for (int64_t i = 0; (input = kvg_input_synthetic(i)); i++)
         printf("%-16s  %s\n", input->name, input->help);
-    if (kvg_captured_info("smollm2", &info, &error)) {
+    if (kvg_captured_read_info("smollm2", &info, &error)) {
         printf("%-16s  captured tensors, not to be had here: %s\n", "smollm2", error.text);
         return KVG_EXIT_OK;
     }
-    printf("%-16s  captured from %s: layers", "smollm2", info.model);
-    for (int64_t i = 0; i < info.n_layers; i++)
-        printf("%s %" PRId64, i ? "," : "", info.layers[i]);
-    printf("; heads %" PRId64 "/%" PRId64 ", head_dim %" PRId64 ", %" PRId64 " tokens\n", info.q_heads,
-           info.kv_heads, info.head_dim, info.tokens);
+    kvg_captured_list_layers(&info, layers, sizeof layers);
+    printf("%-16s  captured from %s: layers %s; heads %" PRId64 "/%" PRId64 ", head_dim %" PRId64 ", %" PRId64
+           " tokens\n",
+           "smollm2", info.model, layers, info.q_heads, info.kv_heads, info.head_dim, info.tokens);
     printf("%-16s  captured tensors of your own, made by harness/inputs/capture.py\n", "FILE.h5");
     return KVG_EXIT_OK;
 }
@@ -252,7 +252,7 @@ static int list_axes(void)
 {
     printf("%-15s  %-13s  %s\n", "axis", "default", "what it takes");
     for (int a = 0; a < KVG_AXIS_COUNT; a++) {
-        const struct kvg_axis_info *info = kvg_axis_info((enum kvg_axis)a);
+        const struct kvg_axis_info *info = kvg_axis_get_info((enum kvg_axis)a);
         printf("%-15s  %-13s  %s\n", info->name, info->fallback, info->help);
     }
     return KVG_EXIT_OK;

@@ -114,7 +114,7 @@ static int unknown_column(const char *name, struct kvg_error *error)
     for (int64_t i = 0; names && i < kvg_columns_count; i++)
         names[i] = kvg_columns[i].name;
     if (names)
-        kvg_did_you_mean(name, names, kvg_columns_count, hint, sizeof(hint));
+        kvg_word_hint(name, names, kvg_columns_count, hint, sizeof(hint));
     free(names);
     return kvg_fail(error, KVG_EXIT_USAGE, "--columns: no column '%.60s'%s (results/SCHEMA.md lists them)",
                     name, hint);

@@ -69,7 +69,7 @@ static const struct command *find_command(const char *name)
             return &commands[i];
     }
     char hint[64];
-    kvg_did_you_mean(name, names, N_COMMANDS, hint, sizeof hint);
+    kvg_word_hint(name, names, N_COMMANDS, hint, sizeof hint);
     fprintf(stderr, "kvgauge: there is no command '%s'%s\nTry `kvgauge --help'.\n", name, hint);
     return NULL;
 }

@@ -31,7 +31,7 @@ static const struct argp_option plan_options[] = {
      "(1k = 1024) and ranges 1k:128k:*2 or 16:64:+16.",
      2},
 #define KVG_AXIS(id, name, option, arg, fallback, optional, help)                                            \
-    {option, KEY_AXIS + KVG_AXIS_##id, arg, 0, help, 2},
+    {option, KEY_AXIS + KVG_AXIS_##id, arg, 0, help " (default " fallback ")", 2},
 #include "harness/case/axes.def"
     {0}};
 
@@ -45,7 +45,7 @@ static void finish(const struct kvg_plan_request *r, struct argp_state *state)
         argp_error(state, "--case names one case; --suite does not go with it");
     if (r->case_string && axis >= 0)
         argp_error(state, "--case names one case; change %s= in the string instead of giving an option",
-                   kvg_axis_info((enum kvg_axis)axis)->name);
+                   kvg_axis_get_info((enum kvg_axis)axis)->name);
     if (r->case_string && r->filter)
         argp_error(state, "--case names one case; --filter does not go with it");
 }
@@ -56,7 +56,7 @@ static error_t parse_plan(int key, char *arg, struct argp_state *state)
     if (key >= KEY_AXIS && key < KEY_AXIS + KVG_AXIS_COUNT) {
         if (o->request.axis[key - KEY_AXIS])
             argp_error(state, "%s is given twice; a list is one option, as in --context 1k,8k",
-                       kvg_axis_info((enum kvg_axis)(key - KEY_AXIS))->name);
+                       kvg_axis_get_info((enum kvg_axis)(key - KEY_AXIS))->name);
         o->request.axis[key - KEY_AXIS] = arg;
         return 0;
     }
@@ -158,7 +158,7 @@ static void check_long_options(const struct argp *argp, int argc, char **argv)
         if (found == -1) {
             char word[128], hint[160] = "";
             snprintf(word, sizeof word, "%.*s", (int)length, name);
-            const char *near = kvg_nearest(word, all.name, all.count);
+            const char *near = kvg_word_nearest(word, all.name, all.count);
             if (near)
                 snprintf(hint, sizeof hint, "; did you mean '--%s'?", near);
             usage_error(argv[0], "there is no option '--%s'%s", word, hint);

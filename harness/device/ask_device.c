@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ask_device.c: the child opens the device and writes a line "key<TAB>value" for each fact; the parent reads
- * to the end of the pipe.
+ * ask_device.c: a child process opens the device and writes one line "key<TAB>value" for each fact. The
+ * parent reads the pipe to its end.
  */
 #include "ask_device.h"
 
@@ -31,11 +31,13 @@ static _Noreturn void tell(pid_t parent, int to)
         fprintf(out, REASON_KEY "\t%s\n", why);
     for (int64_t i = 0; d && d->ops->fact(d, i, &key, &value) == 0; i++)
         fprintf(out, "%s\t%s\n", key, value);
-    _exit(fflush(out) ? 1
-                      : 0); /* no handlers: they are the parent's; the driver tidies up after the process */
+    /* Not exit(): the exit handlers are the parent's. The driver releases the device when the process
+     * ends. */
+    _exit(fflush(out) ? 1 : 0);
 }
 
-/* The whole answer, NUL-terminated; shorter where the child is silent for too long. */
+/* Reads the whole answer, NUL-terminated; stops early when the child writes nothing for
+ * KVG_ASK_DEVICE_SECONDS. */
 static void listen_to(int from, char *text, size_t size)
 {
     size_t got = 0;
@@ -54,7 +56,7 @@ static void listen_to(int from, char *text, size_t size)
     text[got] = '\0';
 }
 
-/* A whole number is a number; a version, which has a point, stays a text. */
+/* A whole number becomes a number. A text with a point is a version and stays a text. */
 static int add(struct kvg_facts *facts, const char *key, const char *value)
 {
     char *end;
@@ -77,33 +79,37 @@ static int add_lines(struct kvg_facts *facts, char *text)
     return 0;
 }
 
-int kvg_device_facts(struct kvg_facts *facts)
+/* The child's answer in text, "" when it gave none. */
+static void ask(char *text, size_t size)
 {
-    char text[4096] = "";
-    int ends[2], status = 0;
-    if (!kvg_cuda_open)
-        return 0;
-    pid_t child = -1;
-    if (pipe(ends) == 0) {
-        fflush(NULL); /* else the child might write the parent's buffers a second time */
-        const pid_t parent = getpid();
-        child = fork();
-        if (child == 0) {
-            close(ends[0]);
-            tell(parent, ends[1]);
-        }
-        close(ends[1]);
-        if (child > 0)
-            listen_to(ends[0], text, sizeof text);
+    int ends[2], status;
+    text[0] = '\0';
+    if (pipe(ends))
+        return;
+    fflush(NULL); /* or the child could write the parent's buffers a second time */
+    const pid_t parent = getpid(), child = fork();
+    if (child == 0) {
         close(ends[0]);
+        tell(parent, ends[1]);
     }
+    close(ends[1]);
     if (child > 0) {
-        kill(child, SIGKILL); /* it has told all, or hangs */
+        listen_to(ends[0], text, size);
+        kill(child, SIGKILL); /* it has written everything, or it hangs */
         while (waitpid(child, &status, 0) < 0 && errno == EINTR)
             ;
     }
+    close(ends[0]);
+}
+
+int kvg_device_facts(struct kvg_facts *facts)
+{
+    char text[4096];
+    if (!kvg_cuda_open)
+        return 0;
+    ask(text, sizeof text);
     if (!text[0])
-        snprintf(text, sizeof text, REASON_KEY "\tthe process that asked the GPU's driver said nothing\n");
+        snprintf(text, sizeof text, REASON_KEY "\tthe process that opens the GPU gave no answer\n");
     const int failed = add_lines(facts, text);
     if (failed || kvg_facts_find(facts, "gpu"))
         return failed;

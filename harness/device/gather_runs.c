@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * gather_runs.c: follows a block table and writes down what lies together. An NHD page is one piece even
- * where only a part of it is seen; an HND page is one piece when it is seen whole, and one for each head
- * otherwise; pages with gaps between rows fall apart into rows.
+ * gather_runs.c: follows a block table and lists what is contiguous:
+ *   NHD page               one piece, also when only a part of it is seen
+ *   HND page, seen whole   one piece
+ *   HND page, a part seen  one piece for each head
+ *   page with gaps         one piece for each row
  */
 #include "gather_runs.h"
 
-/* Strides and rows in units; the list as it grows. */
+/* Strides and row in units, and the list so far. */
 struct walk {
     int64_t stride_block, stride_slot, stride_head, row, heads, slots;
     int64_t longest;
-    uint64_t *runs; /* NULL: counted alone */
+    uint64_t *runs; /* NULL: only count */
     int64_t count;
 };
 

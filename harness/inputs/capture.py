@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Captures post-RoPE Q and K, and V, of a Llama-family model into an HDF5 file for kvgauge.
 
-The model is a GGUF file or a Hugging Face folder (config.json, *.safetensors, tokenizer.json). Its forward pass
-is done here in NumPy, in FP32 on the dequantised weights; Q, K and V are rounded to bf16 when they leave it. The
-README beside this file has the commands that made smollm2.h5 and the layout of the file.
+The model is a GGUF file or a Hugging Face folder (config.json, *.safetensors, tokenizer.json). The forward pass is
+NumPy in FP32 on the dequantised weights; Q, K and V are rounded to bf16 at the end. README.md in this folder has the
+commands that made smollm2.h5 and the layout of the file.
 
 Three sets of tokens go through the model:
-  evaluation     one long text: K and V of every token, Q of some, for chosen layers
+  evaluation     one long text: K and V of every token, Q of some tokens, for the chosen layers
   calibration    samples of another text: largest |Q|, |K|, |V| per sample and head
-  random_tokens  samples of uniformly random token ids: the same
+  random_tokens  samples of uniformly random token ids: the same values
 """
 import argparse
 import json
@@ -20,14 +20,14 @@ import sys
 import time
 from pathlib import Path
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the samples are shared out over processes instead
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # parallel over samples, in processes, instead
 import numpy as np  # noqa: E402
 
 SCRIPT_VERSION = "1.0.0"
 SCHEMA_NAME, SCHEMA_VERSION = "kvgauge-captured", "1.0.0"
 Q_FIRST, Q_LAST, Q_TAIL, WINDOW_STEP = 512, 64, 16, 128
 RANDOM_SEED = 20240607
-MODEL = None  # of the worker processes
+MODEL = None  # set before the worker processes are forked
 
 
 # ------------------------------------------------------------------------------------------------ model files
@@ -42,8 +42,8 @@ class Model:
 
 
 def from_interleaved(weight, heads):
-    """Rows of a Q or K weight in llama.cpp's order (x0 y0 x1 y1 ..) to the halves (x0 x1 .. y0 y1 ..) that
-    Hugging Face and vLLM rotate."""
+    """Reorders the rows of a Q or K weight from llama.cpp's order (x0 y0 x1 y1 ..) to the two halves
+    (x0 x1 .. y0 y1 ..) that Hugging Face and vLLM rotate."""
     rows, columns = weight.shape
     half = rows // heads // 2
     return weight.reshape(heads, half, 2, columns).swapaxes(1, 2).reshape(rows, columns)
@@ -55,7 +55,7 @@ def gguf_tokenizer(field):
 
     kind, pre = field("tokenizer.ggml.model"), field("tokenizer.ggml.pre")
     if kind != "gpt2" or pre != "smollm":
-        sys.exit(f"capture.py: tokenizer {kind}/{pre} is not known here; use a folder with tokenizer.json")
+        sys.exit(f"capture.py: tokenizer {kind}/{pre} is not supported; use a folder with tokenizer.json")
     tokens, kinds = field("tokenizer.ggml.tokens"), field("tokenizer.ggml.token_type")
     merges = [tuple(m.split(" ")) for m in field("tokenizer.ggml.merges")]
     tokenizer = Tokenizer(models.BPE({t: i for i, t in enumerate(tokens)}, merges))
@@ -88,7 +88,7 @@ def load_gguf(path):
     model.kv_heads = field("llama.attention.head_count_kv")
     model.head_dim = field("llama.attention.key_length", field("llama.embedding_length") // model.q_heads)
     if field("llama.rope.dimension_count", model.head_dim) != model.head_dim:
-        sys.exit(f"capture.py: {path}: RoPE on a part of the head is not supported")
+        sys.exit(f"capture.py: {path}: RoPE on part of a head is not supported")
     model.rope_theta = float(field("llama.rope.freq_base", 10000.0))
     model.epsilon = float(field("llama.attention.layer_norm_rms_epsilon"))
     names = {
@@ -123,7 +123,7 @@ def load_gguf(path):
 
 
 def read_safetensors(path):
-    """Every tensor of a .safetensors file as float32: 8 bytes length, JSON header, data."""
+    """Every tensor of a .safetensors file (8 bytes of length, JSON header, data) as float32, and their types."""
     wide = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
     with open(path, "rb") as file:
         (length,) = struct.unpack("<Q", file.read(8))
@@ -182,7 +182,7 @@ def rms_norm(x, weight, epsilon):
 
 
 def rotate(x, theta):
-    """RoPE on [tokens, heads, head_dim], positions from 0, halves rotated."""
+    """RoPE on [tokens, heads, head_dim], positions from 0; rotates the two halves of a head."""
     tokens, _, dim = x.shape
     frequency = theta ** (-np.arange(0, dim, 2, dtype=np.float64) / dim)
     angle = np.arange(tokens, dtype=np.float64)[:, None] * frequency
@@ -192,7 +192,7 @@ def rotate(x, theta):
 
 
 def attention(q, k, v, block=512):
-    """Causal softmax attention, a block of queries at a time."""
+    """Causal softmax attention, computed for `block` queries at a time."""
     tokens, q_heads, dim = q.shape
     group = q_heads // k.shape[1]
     out = np.empty_like(q)
@@ -208,8 +208,8 @@ def attention(q, k, v, block=512):
 
 
 def forward(model, ids, see=None, stop=None):
-    """Hidden states [tokens, hidden] after the last norm. see(layer, q, k, v) is shown each layer's tensors; with
-    `stop` that layer's are the last thing computed."""
+    """Hidden states [tokens, hidden] after the last norm. Calls see(layer, q, k, v) for each layer. With `stop` the
+    computation ends after q, k and v of that layer, and the result is None."""
     w = model.tensors
     x = w["model.embed_tokens.weight"][ids]
     for layer in range(model.layers):
@@ -262,7 +262,7 @@ def widen(bits):
 
 # ------------------------------------------------------------------------------------------------ token sets
 def unwrap(text):
-    """Hard-wrapped lines to one line a paragraph, as texts for language models come."""
+    """Joins hard-wrapped lines to one line per paragraph, the usual form of texts for language models."""
     paragraphs = [" ".join(p.split()) for p in text.replace("\r", "").split("\n\n")]
     return "\n\n".join(p for p in paragraphs if p)
 
@@ -272,14 +272,14 @@ def tokens_of(model, path):
 
 
 def q_positions(tokens):
-    """Where Q is kept: the first, the last, and a few before each multiple of the window step."""
+    """Positions whose Q is written: the first, the last, and a few before each multiple of the window step."""
     p = np.arange(tokens)
     keep = (p < Q_FIRST) | (p >= tokens - Q_LAST) | (p % WINDOW_STEP >= WINDOW_STEP - Q_TAIL)
     return p[keep]
 
 
 def absmax_of_sample(task):
-    """[layer][tensor][head] of one sample, of the bf16 values. The model came over with the fork."""
+    """{layer: [tensor][head]} of one sample, from the bf16 values. The process inherited MODEL by fork."""
     ids, layers = task
     out = {}
 
@@ -302,7 +302,7 @@ def capture_absmax(pool, samples, layers, what):
 
 
 def capture_values(task):
-    """{layer: {tensor: bf16 bits}}, Q at `positions` alone; and perplexity and top-1 of the text."""
+    """{layer: {tensor: bf16 bits}} with Q only at `positions`; then perplexity and top-1 hits of the text."""
     ids, layers, positions = task
     out = {}
 
@@ -317,7 +317,7 @@ def capture_values(task):
 def write(final_path, model, arguments, evaluation, values, absmax, text):
     import h5py
 
-    path = final_path + ".partial"  # renamed when whole
+    path = final_path + ".partial"  # renamed when complete
     layers = sorted(values)
     with h5py.File(path, "w", libver=("earliest", "v110")) as file:
         file.attrs.update(
@@ -363,7 +363,7 @@ def write(final_path, model, arguments, evaluation, values, absmax, text):
 
 # ------------------------------------------------------------------------------------------------ commands
 def check(model, evaluation, calibration, random):
-    """Is the forward pass right? A wrong rotation or a swapped weight shows in every figure here."""
+    """Checks the forward pass. A wrong rotation or two swapped weights change every value that is printed."""
     failed = False
     for name, ids in (("evaluation text", evaluation[:1024]), ("calibration text", calibration[:1024]),
                       ("random tokens", random[:512])):
@@ -384,30 +384,31 @@ def check(model, evaluation, calibration, random):
         print(repr(text))
         failed |= want is not None and want not in text[len(prompt):]
     if failed:
-        sys.exit("capture.py: the forward pass is wrong, or the model does not know English")
-    print("the forward pass is right")
+        sys.exit("capture.py: check failed: the forward pass is wrong, or the model does not know English")
+    print("check passed: the forward pass is right")
 
 
 def parse():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--model", required=True, help="GGUF file, or folder with config.json and safetensors")
     p.add_argument("--calibration", required=True, help="text file (UTF-8)")
-    p.add_argument("--evaluation", required=True, help="text file (UTF-8), another one")
+    p.add_argument("--evaluation", required=True, help="text file (UTF-8), different from the calibration text")
     p.add_argument("--out", help="HDF5 file to write")
-    p.add_argument("--check", action="store_true", help="check the forward pass (perplexity, predictions) and stop")
-    p.add_argument("--layers", default="", help="comma list; default first, last and two between")
+    p.add_argument("--check", action="store_true",
+                   help="check the forward pass (perplexity, predictions) and write nothing")
+    p.add_argument("--layers", default="", help="comma-separated layer numbers (default: first, last and two between)")
     p.add_argument("--tokens", type=int, default=4096, help="tokens of the evaluation text (default 4096)")
     p.add_argument("--samples", type=int, default=64, help="samples of each calibration set (default 64)")
     p.add_argument("--sample-tokens", type=int, default=512, help="tokens of a calibration sample (default 512)")
     p.add_argument("--random-sample-tokens", type=int, default=128,
-                   help="tokens of a random-token sample (default 128: 64 of them are vLLM's warm-up batch of 8192)")
-    p.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes (default: one per CPU)")
+                   help="tokens of a random-token sample (default 128; 64 samples make 8192, vLLM's warm-up batch)")
+    p.add_argument("--jobs", type=int, default=os.cpu_count(), help="number of processes (default: one per CPU)")
     for name in ("model-name", "model-source", "model-licence", "calibration-source", "calibration-licence",
                  "evaluation-source", "evaluation-licence"):
-        p.add_argument("--" + name, default="", help="text of the attribute")
+        p.add_argument("--" + name, default="", help="text of this attribute in the file")
     a = p.parse_args()
     if not a.check and not a.out:
-        p.error("--out FILE or --check")
+        p.error("give --out FILE or --check")
     if a.tokens % WINDOW_STEP or a.tokens < Q_FIRST + Q_LAST:
         p.error(f"--tokens must be a multiple of {WINDOW_STEP} and at least {Q_FIRST + Q_LAST}")
     return a
@@ -430,7 +431,7 @@ def main():
     random = draw.integers(0, model.vocabulary, a.samples * a.random_sample_tokens)
     if a.check:
         return check(model, evaluation, calibration, random)
-    global MODEL  # processes inherit it by fork, instead of unpickling 500 MB each
+    global MODEL  # inherited by fork; otherwise each process would unpickle 500 MB
     MODEL = model
     with multiprocessing.get_context("fork").Pool(a.jobs) as pool:
         values = pool.apply_async(capture_values, [(evaluation, layers, q_positions(len(evaluation)))])

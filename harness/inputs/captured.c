@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * captured.c: reads what capture.py wrote. The file comes from outside, so nothing in it is believed: every
- * object's kind, type and extent is checked before a byte is read, HDF5's own error stack is silent, and each
- * failure is one sentence with the file's name.
+ * captured.c: reads the files that capture.py writes. A file is untrusted: kind, type and extent of every
+ * object are checked before its data is read. HDF5's own error messages are switched off; each failure is
+ * one sentence with the file's name.
  */
 #include <hdf5.h>
 #include <inttypes.h>
@@ -11,6 +11,7 @@
 #include <string.h>
 #include "harness/machine/paths.h"
 #include "captured.h"
+#include "inputs.h"
 #include "parts.h"
 
 static const char *const tensor_name[] = {"q", "k", "v"};
@@ -51,7 +52,7 @@ static int read_int(hid_t object, const char *path, const char *name, int64_t lo
         H5Aclose(attribute);
     }
     if (!ok)
-        snprintf(what, sizeof what, "attribute %s is missing or no whole number", name);
+        snprintf(what, sizeof what, "attribute %s is missing or not a whole number", name);
     else if (*out < low || *out > high)
         snprintf(what, sizeof what, "attribute %s is %" PRId64 ", not %" PRId64 " to %" PRId64, name, *out,
                  low, high);
@@ -96,19 +97,19 @@ static int read_string(hid_t object, const char *path, const char *name, char *o
             H5Tclose(type);
         H5Aclose(attribute);
     }
-    snprintf(what, sizeof what, "attribute %s is missing or no text", name);
+    snprintf(what, sizeof what, "attribute %s is missing or not a text", name);
     return failed ? bad_file(path, what, error) : 0;
 }
 
 /* ------------------------------------------------------------------------------------------ datasets */
 
-/* What a dataset must be. extent < 0: any positive number, which is filled in. */
+/* Required type and shape of a dataset. */
 struct expected {
     H5T_class_t class;
     size_t bytes;
     int rank;
     hsize_t extent[3];
-    int any_first; /* 1: extent[0] is whatever the file says */
+    int any_first; /* 1: extent[0] may be any positive number; it is filled in from the file */
 };
 
 static int matches(hid_t dataset, struct expected *e)
@@ -140,7 +141,7 @@ static hid_t open_dataset(hid_t file, const char *path, const char *name, struct
         return -1;
     }
     if (!matches(dataset, e)) {
-        snprintf(what, sizeof what, "dataset %s has another shape or type than it should have", name);
+        snprintf(what, sizeof what, "dataset %s has the wrong shape or type", name);
         bad_file(path, what, error);
         H5Dclose(dataset);
         return -1;
@@ -164,7 +165,8 @@ static int read_rows(hid_t dataset, const struct expected *e, hid_t memory_type,
     return failed ? -1 : 0;
 }
 
-/* Opens, checks and reads rows in one go. count 0 = all (any_first sets how many), into a malloc'ed *all. */
+/* Opens and checks a dataset and reads `count` rows to out. count = 0: reads all rows to *all, which is
+ * malloc'ed. */
 static int read_dataset(hid_t file, const char *path, const char *name, struct expected *e, hid_t memory_type,
                         hsize_t first, hsize_t count, void *out, void **all, struct kvg_error *error)
 {
@@ -193,7 +195,7 @@ static int read_dataset(hid_t file, const char *path, const char *name, struct e
 
 static int read_info(hid_t file, struct kvg_captured_info *info, struct kvg_error *error);
 
-/* What kvg_captured_info does, in the process that may crash at it. */
+/* Reads the info of a file, in the child process that may crash. */
 static void look(const char *path)
 {
     struct kvg_captured_info info = {.n_layers = 0};
@@ -210,7 +212,7 @@ static hid_t open_file(const char *input, char *path, size_t size, struct kvg_er
     if (strcmp(input, "smollm2")) {
         snprintf(path, size, "%s", input);
     } else if (kvg_data_path(KVG_DATA_INPUT, "smollm2.h5", path, size)) {
-        kvg_fail(error, KVG_EXIT_USAGE, "input smollm2: smollm2.h5 is in none of these places: %s", path);
+        kvg_fail(error, KVG_EXIT_USAGE, "input smollm2: smollm2.h5 was not found in these places: %s", path);
         return -1;
     }
     FILE *readable = fopen(path, "rb");
@@ -220,10 +222,10 @@ static hid_t open_file(const char *input, char *path, size_t size, struct kvg_er
     }
     fclose(readable);
     if (!kvg_captured_survives(path, look))
-        return bad_file(path, "is damaged: HDF5 fails on it", error);
+        return bad_file(path, "is damaged: HDF5 crashes or hangs on it", error);
     hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
     if (file < 0)
-        bad_file(path, "is no HDF5 file, or is cut short", error);
+        bad_file(path, "is not an HDF5 file, or is truncated", error);
     return file;
 }
 
@@ -240,7 +242,7 @@ static int read_layers(hid_t file, struct kvg_captured_info *info, struct kvg_er
         ok = i ? layers[i] > layers[i - 1] : layers[i] >= 0;
     }
     free(layers);
-    return ok ? 0 : bad_file(info->path, "dataset layers is not 1 to 64 rising layer numbers", error);
+    return ok ? 0 : bad_file(info->path, "dataset layers must hold 1 to 64 rising layer numbers", error);
 }
 
 static int read_info(hid_t file, struct kvg_captured_info *info, struct kvg_error *error)
@@ -270,19 +272,19 @@ static int read_info(hid_t file, struct kvg_captured_info *info, struct kvg_erro
                  read_layers(file, info, error);
     H5Gclose(evaluation);
     if (!failed && info->q_heads % info->kv_heads)
-        return bad_file(path, "q_heads is no multiple of kv_heads", error);
+        return bad_file(path, "q_heads is not a multiple of kv_heads", error);
     return failed ? -1 : 0;
 }
 
-/* HDF5 prints its error stack unless told not to; what the process had set is put back. */
+/* Switches HDF5's printing of errors off; quiet_end restores the setting of the process. */
 struct quiet {
     H5E_auto2_t function;
     void *data;
 };
 static void quiet_begin(struct quiet *q)
 {
-    /* HDF5 1.10 loses objects of its own in some damaged files and complains of them at exit. Nothing here or
-     * in the result files waits for its exit handler: every file is closed where it is opened. */
+    /* HDF5 1.10 leaks objects of its own on some damaged files, and its exit handler prints messages about
+     * them. The handler is not needed: this file and the result files close every file that they open. */
     H5dont_atexit();
     H5Eget_auto2(H5E_DEFAULT, &q->function, &q->data);
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
@@ -303,7 +305,21 @@ static hid_t open_captured(const char *input, struct kvg_captured_info *info, st
     return file;
 }
 
-int kvg_captured_info(const char *input, struct kvg_captured_info *info, struct kvg_error *error)
+int64_t kvg_captured_window(const struct kvg_captured_info *info, int64_t context)
+{
+    const int64_t step = info->window_step, steps = (context + step - 1) / step;
+    return steps ? steps * step : step;
+}
+
+void kvg_captured_list_layers(const struct kvg_captured_info *info, char *text, size_t size)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int64_t i = 0; i < info->n_layers && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s%" PRId64, i ? ", " : "", info->layers[i]);
+}
+
+int kvg_captured_read_info(const char *input, struct kvg_captured_info *info, struct kvg_error *error)
 {
     struct quiet quiet;
     quiet_begin(&quiet);
@@ -319,34 +335,31 @@ int kvg_captured_info(const char *input, struct kvg_captured_info *info, struct 
 static int check_shape(const struct kvg_captured_info *info, const struct kvg_input_shape *s,
                        struct kvg_error *error)
 {
-    char have[512] = "";
+    char have[512];
     if (s->q_heads != info->q_heads || s->kv_heads != info->kv_heads || s->head_dim != info->head_dim)
         return kvg_fail(error, KVG_EXIT_USAGE,
                         "%s has heads %" PRId64 "/%" PRId64 " and head_dim %" PRId64 ", not %" PRId64
                         "/%" PRId64 " and %" PRId64,
                         info->path, info->q_heads, info->kv_heads, info->head_dim, s->q_heads, s->kv_heads,
                         s->head_dim);
-    for (int64_t i = 0; i < info->n_layers; i++) {
+    for (int64_t i = 0; i < info->n_layers; i++)
         if (info->layers[i] == s->layer)
             return 0;
-        size_t used = strlen(have);
-        snprintf(have + used, sizeof have - used, "%s%" PRId64, i ? ", " : "", info->layers[i]);
-    }
+    kvg_captured_list_layers(info, have, sizeof have);
     return kvg_fail(error, KVG_EXIT_USAGE, "%s has no layer %" PRId64 "; it has %s", info->path, s->layer,
                     have);
 }
 
-/* One past the last token of the sequence's window, or -1 with the error. */
+/* End of the sequence's window (one past its last token), or -1 with the error. */
 static int64_t window_end(const struct kvg_captured_info *info, const struct kvg_input_shape *s,
                           struct kvg_error *error)
 {
-    int64_t span = s->span > s->context ? s->span : s->context, step = info->window_step;
+    const int64_t span = s->span > s->context ? s->span : s->context;
     if (span > info->tokens)
         return kvg_fail(error, KVG_EXIT_USAGE,
                         "%s: context %" PRId64 " is beyond the captured text of %" PRId64 " tokens",
                         info->path, span, info->tokens);
-    int64_t width = (span + step - 1) / step * step;
-    width = width ? width : step;
+    const int64_t width = kvg_captured_window(info, span);
     if (s->seq >= info->tokens / width)
         return kvg_fail(error, KVG_EXIT_USAGE,
                         "%s: batch entry %" PRId64 " of up to %" PRId64
@@ -398,7 +411,7 @@ static int fill_q(hid_t file, const struct kvg_captured_info *info, const struct
     if (at < 0)
         return kvg_fail(
             error, KVG_EXIT_USAGE,
-            "%s: no Q for positions %" PRId64 " to %" PRId64 " of the text; it is there for the first "
+            "%s: no Q for positions %" PRId64 " to %" PRId64 " of the text; the file has Q for the first "
             "%" PRId64 ", the last %" PRId64 ", and the last %" PRId64 " before each multiple of %" PRId64,
             info->path, end - s->q_len, end - 1, info->q_first, info->q_last, info->q_tail,
             info->window_step);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * captured_probe.c: does HDF5 survive a file? Its library trusts what it reads and can crash on a damaged
- * file, so a child process looks first.
+ * captured_probe.c: checks that HDF5 can read a file. The HDF5 library does not validate what it reads and
+ * can crash on a damaged file, so a child process reads the file first.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -12,8 +12,8 @@
 #include <unistd.h>
 #include "parts.h"
 
-/* No core file, no word on the terminal when a library notices the damage, no endless loop, no
- * gigabytes for a length that is none. */
+/* Limits of the child: no core file; no message on the terminal when a library notices the damage; 3 s of
+ * CPU time, against an endless loop; 4 GiB of address space, against a damaged length. */
 static void child(const char *path, void (*look)(const char *path))
 {
     static const int fatal[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGXCPU};
@@ -21,7 +21,7 @@ static void child(const char *path, void (*look)(const char *path))
     int null = open("/dev/null", O_WRONLY);
     setrlimit(RLIMIT_CORE, &no_core);
     setrlimit(RLIMIT_CPU, &few_seconds);
-#ifndef __SANITIZE_ADDRESS__ /* whose shadow takes terabytes of addresses */
+#ifndef __SANITIZE_ADDRESS__ /* its shadow memory takes terabytes of address space */
     const struct rlimit modest = {(rlim_t)4 << 30, (rlim_t)4 << 30};
     setrlimit(RLIMIT_AS, &modest);
 #endif
@@ -35,7 +35,7 @@ static void child(const char *path, void (*look)(const char *path))
 
 int kvg_captured_survives(const char *path, void (*look)(const char *path))
 {
-    /* A plan asks for each of its cases: the file that was looked at last need not be looked at again. */
+    /* A plan asks once for each of its cases, so the last file that passed is remembered. */
     static _Thread_local struct stat last;
     struct stat now;
     int status;
@@ -47,12 +47,12 @@ int kvg_captured_survives(const char *path, void (*look)(const char *path))
         return 1;
     pid_t pid = fork();
     if (pid < 0)
-        return 1; /* no process to spare: as it would be without this look */
+        return 1; /* no process available: go on without this check */
     if (pid == 0)
         child(path, look);
     while (waitpid(pid, &status, 0) < 0)
         if (errno != EINTR)
-            return 1; /* the system keeps the answer to itself */
+            return 1; /* the result is not available: go on without this check */
     if (!WIFEXITED(status) || WEXITSTATUS(status))
         return 0;
     last = now;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * generate.h: one synthetic value, from its coordinates alone.
+ * generate.h: one synthetic value as a function of its coordinates.
  *
- * Everything here is a pure function of its arguments and uses integers and single float additions and
- * multiplications, each rounded on its own, so a CPU and a GPU compute the same bits. On the host the
- * project's -ffp-contract=off keeps them apart; in CUDA the __f*_rn intrinsics do. The header needs
- * Random123 and compiles as C11, C++ and CUDA.
+ * Every function is a pure function of its arguments. It uses integers, and float additions and
+ * multiplications that are rounded separately, so a CPU and a GPU compute the same bits. On the host
+ * -ffp-contract=off (Makefile) prevents fused operations; in CUDA the __f*_rn intrinsics do. The header
+ * needs Random123 and compiles as C11, C++ and CUDA.
  *
  * Random bits: Philox4x32-10 with the seed as key and the counter
- *   { token, head * 2^16 + block, sequence, stream },   block = dim / 64 * 16 + dim % 16,
- * of whose four words dim takes word dim / 16 % 4. (So 16 consecutive counters fill 64 consecutive dims in
- * four runs of 16, which suits vectors.) No coordinate depends on a size of the tensor: a longer context, a
- * larger batch or more heads extend a smaller one.
+ *   { token, head * 2^16 + block, sequence, stream },   block = dim / 64 * 16 + dim % 16.
+ * A dim takes word dim / 16 % 4 of the four words of its counter, so 16 consecutive counters fill 64
+ * consecutive dims in four runs of 16, which suits vector code. No coordinate depends on a size of the
+ * tensor, so a longer context, a larger batch or more heads extend a smaller tensor.
  */
 #ifndef KVG_HARNESS_INPUTS_GENERATE_H
 #define KVG_HARNESS_INPUTS_GENERATE_H
@@ -26,7 +26,7 @@
 #define KVG_HOST_DEVICE static inline
 #endif
 
-/* One product and one sum, each rounded to nearest, never fused. */
+/* A product and a sum, each rounded to nearest and never fused with another operation. */
 KVG_HOST_DEVICE float kvg_mul_rn(float a, float b)
 {
 #ifdef __CUDA_ARCH__
@@ -57,8 +57,8 @@ KVG_HOST_DEVICE float kvg_bits_float(uint32_t bits)
     return x;
 }
 
-/* Quantile function in line segments; see normal_table.py. 31 octaves of 64 segments, 16 kB. On a GPU the
- * caller uploads the table and passes its address. */
+/* Quantile function of the standard normal distribution as line segments (normal_table.py): 31 octaves of 64
+ * segments, 16 kB. On a GPU the caller uploads the table and passes its address. */
 #define KVG_NORMAL_SEGMENTS (31 * 64)
 struct kvg_normal_segment {
     float base, slope;
@@ -69,9 +69,10 @@ extern "C" const struct kvg_normal_segment kvg_normal_table[KVG_NORMAL_SEGMENTS]
 extern const struct kvg_normal_segment kvg_normal_table[KVG_NORMAL_SEGMENTS];
 #endif
 
-/* Standard normal of 32 random bits: the top bit is the sign, the lower 31 (made odd) over 2^32 are the tail
- * probability. Exactly symmetric; |x| is at most 6.23. The integer is cut to 24 significant bits, so that its
- * conversion is exact; exponent and top 6 fraction bits of the float then number the segment. */
+/* Standard normal deviate of 32 random bits. The top bit is the sign; the lower 31 bits (made odd) divided
+ * by 2^32 are the tail probability. Exactly symmetric; |x| <= 6.23. The integer is truncated to 24
+ * significant bits, so that its conversion to float is exact; exponent and top 6 fraction bits of that float
+ * are the number of the segment. */
 KVG_HOST_DEVICE float kvg_normal(const struct kvg_normal_segment *table, uint32_t bits)
 {
     int32_t m = (int32_t)((bits & 0x7fffffffu) | 1u);
@@ -90,10 +91,11 @@ KVG_HOST_DEVICE uint16_t kvg_bf16_bits(float x)
     return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
-/* Streams of one seed. The value of a tensor and a token set takes KVG_STREAM_VALUE + tensor * 16 + set. */
+/* Streams of one seed. The values of a tensor and a token set take stream KVG_STREAM_VALUE + tensor * 16 +
+ * set. */
 enum {
     KVG_STREAM_VALUE = 0,          /* the normal deviate of every element */
-    KVG_STREAM_OUTLIER = 0x1000,   /* outlier: whether an element is one */
+    KVG_STREAM_OUTLIER = 0x1000,   /* outlier: whether an element is an outlier */
     KVG_STREAM_OUTLIER2 = 0x2000,  /* outlier: the second deviate */
     KVG_STREAM_FACTOR = 0x3000,    /* the factor of each (tensor, head) */
     KVG_STREAM_CHANNEL = 0x4000,   /* which channels are wide */
@@ -115,8 +117,8 @@ KVG_HOST_DEVICE uint32_t kvg_random_bits(uint64_t seed, uint32_t stream, uint32_
 #define KVG_OUTLIER_SIGMA 10.0f
 
 /* A tensor of one sequence: x = z * multiply[head][dim] + add[head][dim], rounded to bf16, where z is the
- * deviate. The two vectors carry the factor of the head and whatever the distribution does to a channel. One
- * token may have vectors of its own. Plain data: arrays are the caller's and may live on a device. */
+ * deviate. The vectors contain the factor of the head and what the distribution does to a channel. One token
+ * may have vectors of its own. Plain data: the caller owns the arrays, which may be device memory. */
 struct kvg_generator {
     uint64_t seed;
     uint32_t stream, sequence;
@@ -125,10 +127,10 @@ struct kvg_generator {
     int64_t special_token;                       /* -1: none */
     const float *special_multiply, *special_add; /* [heads][head_dim] */
     int absolute;                                /* 1: |z| instead of z */
-    int outliers;                                /* 1: z + 10 z' for one element in a thousand */
+    int outliers;                                /* 1: z + 10 z' instead of z for one element in 1000 */
 };
 
-/* z + 10 z' where the element is an outlier. */
+/* z + 10 z' if the element is an outlier, else z. */
 KVG_HOST_DEVICE float kvg_with_outlier(const struct kvg_generator *g, const struct kvg_normal_segment *table,
                                        float z, uint32_t token, uint32_t head, uint32_t dim)
 {
@@ -139,9 +141,11 @@ KVG_HOST_DEVICE float kvg_with_outlier(const struct kvg_generator *g, const stru
     return kvg_add_rn(z, kvg_mul_rn(KVG_OUTLIER_SIGMA, kvg_normal(table, bits)));
 }
 
-/* The value before its rounding to bf16. This is the definition; generate.c computes the same row by row. */
-KVG_HOST_DEVICE float kvg_generate(const struct kvg_generator *g, const struct kvg_normal_segment *table,
-                                   uint32_t token, uint32_t head, uint32_t dim)
+/* The value before rounding to bf16. This is the definition; generator.c and device/cuda/generate.cu compute
+ * the same bits faster. */
+KVG_HOST_DEVICE float kvg_generator_value(const struct kvg_generator *g,
+                                          const struct kvg_normal_segment *table, uint32_t token,
+                                          uint32_t head, uint32_t dim)
 {
     float z = kvg_normal(table, kvg_random_bits(g->seed, g->stream, g->sequence, token, head, dim));
     if (g->outliers)

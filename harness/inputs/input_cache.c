@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * input_cache.c: a short list of read-only mappings, each with the shape it was made for written out as text.
+ * input_cache.c: a list of read-only mappings. The key of an entry is its shape written as text.
  */
 #include "input_cache.h"
 
@@ -10,17 +10,18 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include "inputs.h"
 
 enum { ENTRIES = 128, KEY = 1400 };
 #define USUAL_BYTES (INT64_C(512) << 20)
-#define USUAL_SHARE 16 /* of the machine's memory */
-#define LARGEST_SHARE 4
+#define USUAL_SHARE 16  /* of the machine's memory */
+#define LARGEST_SHARE 4 /* of the limit, for one entry */
 #define HUGE_PAGES_FROM (INT64_C(4) << 20)
 
 struct entry {
     char *key; /* owned; NULL: free */
     void *data;
-    int64_t bytes, used; /* used: number of the call that last asked for it */
+    int64_t bytes, used; /* used: number of the last call that asked for it */
 };
 
 struct kvg_input_cache {
@@ -93,7 +94,7 @@ static struct entry *oldest(struct kvg_input_cache *cache)
     return found;
 }
 
-/* A free entry, with room for so many bytes. */
+/* Drops the oldest entries until `bytes` bytes fit, and returns a free entry. */
 static struct entry *make_room(struct kvg_input_cache *cache, int64_t bytes)
 {
     for (struct entry *e; cache->counts.bytes + bytes > cache->limit && (e = oldest(cache));)
@@ -115,7 +116,7 @@ static void keep(struct kvg_input_cache *cache, const char *key, const void *dat
     char *name = strdup(key);
     if (copy != MAP_FAILED && name) {
         if (bytes >= HUGE_PAGES_FROM)
-            madvise(copy, (size_t)bytes, MADV_HUGEPAGE); /* advice: a refusal changes nothing */
+            madvise(copy, (size_t)bytes, MADV_HUGEPAGE); /* only advice, so the result does not matter */
         memcpy(copy, data, (size_t)bytes);
         if (mprotect(copy, (size_t)bytes, PROT_READ) == 0) {
             *e = (struct entry){.key = name, .data = copy, .bytes = bytes, .used = cache->calls};
@@ -128,7 +129,8 @@ static void keep(struct kvg_input_cache *cache, const char *key, const void *dat
     free(name);
 }
 
-/* Everything a call depends on; 0, or -1 where it is too long to be kept. `what` says which call. */
+/* Writes everything that a call depends on as text; `what` names the kind of call. 0, or -1 when it is too
+ * long. */
 static int write_key(char key[KEY], const struct kvg_input_shape *s, enum kvg_tensor tensor, const char *what)
 {
     const int n = snprintf(key, KEY,
@@ -145,7 +147,7 @@ int kvg_input_cache_fill(struct kvg_input_cache *cache, const struct kvg_input_s
     char key[KEY];
     struct kvg_input_shape s = *shape;
     if (tensor != KVG_TENSOR_Q)
-        s.q_len = 0; /* K and V have all keys whatever the queries */
+        s.q_len = 0; /* K and V do not depend on the number of queries */
     if (!cache || write_key(key, &s, tensor, "values"))
         return kvg_input_fill(shape, tensor, threads, out, error);
     const int64_t bytes = (tensor == KVG_TENSOR_Q ? s.q_len * s.q_heads : s.context * s.kv_heads) *
@@ -161,7 +163,7 @@ int kvg_input_cache_fill(struct kvg_input_cache *cache, const struct kvg_input_s
     return 0;
 }
 
-/* What is kept of an absmax: the number of samples, then the values. */
+/* Keeps an absmax: the number of samples, then the values. */
 static void keep_absmax(struct kvg_input_cache *cache, const char *key, const float *absmax, int64_t samples,
                         int64_t heads)
 {
@@ -182,7 +184,7 @@ static int copy_absmax(const char *kept, int64_t heads, float **absmax, int64_t 
     const size_t values = (size_t)(*samples * heads) * sizeof **absmax;
     *absmax = malloc(values);
     if (!*absmax)
-        return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory for %zu bytes of largest values", values);
+        return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory for %zu bytes of absmax values", values);
     memcpy(*absmax, kept + sizeof *samples, values);
     return 0;
 }

@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * inputs.c: which inputs there are, and which half (synthetic or captured) answers for a name.
+ * inputs.c: the names of the inputs, and the choice between synthetic.c and captured.c.
  */
-#include <math.h>
-#include <stdlib.h>
+#include "inputs.h"
+
 #include <string.h>
 #include "parts.h"
 
 static const struct kvg_input_info synthetic_inputs[] = {
     {"normal", "N(0,1)"},
     {"outlier", "N(0,1), plus N(0,100) (variance) for one element in a thousand"},
-    {"channel_outlier", "N(0,1) with a few K channels 20 times larger, the shape real models have"},
-    {"sink", "N(0,1) with a first token that draws about 80% of the attention and has a small V"},
-    {"v_nonneg", "V = |N(0,1)|: shows accumulation faults that a zero mean hides"},
-    {"v_shift", "V = N(1,1): as v_nonneg, milder"},
-    {"v_small", "V with sigma 2^-9: most of it is lost in e4m3 at scale 1.0"},
-    {"k_wide", "a few K channels beyond 448: clipped in e4m3 at scale 1.0"},
-    {"needle", "one key matches every query, at half the context (needle:DEPTH, 0 to 1): out is about its V"},
+    {"channel_outlier", "N(0,1), one K channel in 32 is 20 times larger, as in real models"},
+    {"sink", "N(0,1), the first token gets about 80% of the attention and has a small V"},
+    {"v_nonneg", "V = |N(0,1)|: shows accumulation faults that a mean of zero hides"},
+    {"v_shift", "V = N(1,1): as v_nonneg, weaker"},
+    {"v_small", "V = N(0,1) times 2^-9: scale 1.0 loses most of V in e4m3"},
+    {"k_wide", "one K channel in 32 has sigma 512 or more: scale 1.0 clips K in e4m3"},
+    {"needle",
+     "one key matches every query, so the output is about its V; needle:DEPTH, 0 to 1, default 0.5"},
 };
 
 const struct kvg_input_info *kvg_input_synthetic(int64_t i)
@@ -31,20 +32,6 @@ int kvg_input_is_synthetic(const char *input)
         if (!strcmp(input, kvg_input_synthetic(i)->name))
             return 1;
     return !strncmp(input, "needle:", 7);
-}
-
-int kvg_needle_depth(const char *input, double *depth, struct kvg_error *error)
-{
-    *depth = 0.5;
-    if (!strcmp(input, "needle"))
-        return 0;
-    const char *text = input + strlen("needle:");
-    char *end;
-    *depth = strtod(text, &end);
-    if (end == text || *end || !(*depth >= 0 && *depth <= 1))
-        return kvg_fail(error, KVG_EXIT_USAGE,
-                        "input %s: the depth is a number from 0 (first key) to 1 (last key)", input);
-    return 0;
 }
 
 static int is_captured(const char *input)
@@ -67,8 +54,8 @@ int kvg_input_check(const char *input, struct kvg_error *error)
     }
     return kvg_fail(
         error, KVG_EXIT_USAGE,
-        "input %s is not known; inputs are %sneedle:DEPTH, smollm2 or a captured file that ends in .h5",
-        input, names);
+        "input %s is not known; it can be %sneedle:DEPTH, smollm2 or a captured file that ends in .h5", input,
+        names);
 }
 
 int kvg_input_fill(const struct kvg_input_shape *shape, enum kvg_tensor tensor, int threads, uint16_t *out,

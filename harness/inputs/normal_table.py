@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes normal_table.c: the quantile function of the standard normal as line segments.
+"""Writes normal_table.c: the quantile function of the standard normal distribution as line segments.
 
 Usage: python3 normal_table.py > normal_table.c
 
-The table is committed, so no machine's libm ever decides a bit of a generated value. Needs nothing but the
-standard library: NormalDist.inv_cdf is Wichura's AS 241, good to about 1e-16.
+The table is committed, so no bit of a generated value depends on the libm of a machine. Only Python's standard library
+is needed: NormalDist.inv_cdf is Wichura's AS 241, accurate to about 1e-16.
 
 Segment i covers upper tail probabilities p = m / 2^32 for m in [2^e (1 + s/64), 2^e (1 + (s + 1)/64)) with
 e = i / 64 and s = i % 64. Over a segment the quantile falls from `base` by `slope` (negative), linearly.
@@ -28,7 +28,7 @@ def quantile(numerator, denominator):
 
 
 def literal(x):
-    """x as a C float literal, exactly."""
+    """x as an exact C float literal."""
     digits, exponent = x.hex().split("p")
     return f"{digits.rstrip('0').rstrip('.')}p{exponent}f" if x else "0.0f"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * device_memory.c: one allocation per buffer: guard, payload, guard. Both guards hold the same bytes, so that
- * one hash, taken by the device when it has seen them for the first time, stands for all of them.
+ * device_memory.c: one allocation per buffer: guard, payload, guard. All guards hold the same bytes, so one
+ * hash is enough for all of them; the device computes it for the first buffer.
  */
 #include "device_memory.h"
 
@@ -22,7 +22,7 @@ struct kvg_device_memory {
     struct buffer *buffers;
     int64_t count, capacity;
     int64_t available_before; /* -1 unknown */
-    int hashed;               /* guard_hash is known */
+    int hashed;               /* 1: guard_hash is known */
     uint64_t guard_hash;
     unsigned char guard[KVG_GUARD_BYTES];
 };
@@ -106,7 +106,7 @@ static void *no_memory(struct kvg_device_memory *m, const char *name, int64_t by
     if (d->ops->memory(d, &available, &total))
         available = total = -1;
     d->error[0] = '\0';
-    kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot allocate %lld bytes on %s: %lld of its %lld are available",
+    kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot allocate %lld bytes on %s: %lld of %lld bytes are free",
              name, (long long)bytes, d->name, (long long)available, (long long)total);
     return NULL;
 }
@@ -117,7 +117,8 @@ void *kvg_device_alloc(struct kvg_device_memory *m, const char *name, int64_t by
     struct buffer b = {.name = name, .bytes = bytes};
     if (bytes < 0 || bytes > INT64_MAX / 2) {
         d->error[0] = '\0';
-        kvg_fail(error, KVG_EXIT_TROUBLE, "%s: a buffer of %lld bytes is impossible", name, (long long)bytes);
+        kvg_fail(error, KVG_EXIT_TROUBLE, "%s: %lld bytes is not a valid size of a buffer", name,
+                 (long long)bytes);
         return NULL;
     }
     b.base = d->ops->allocate(d, bytes + 2 * KVG_GUARD_BYTES);
@@ -159,9 +160,10 @@ int kvg_device_seal(struct kvg_device_memory *m, const void *buffer, struct kvg_
                                                                        : 0;
 }
 
-/* A guard that is not what it was: where? Before the buffer the nearest byte is the last, behind it the
- * first. */
-static int say_where(struct kvg_device_memory *m, const struct buffer *b, int behind, struct kvg_error *error)
+/* Downloads a changed guard and reports its changed byte that is nearest to the buffer: the last one of the
+ * guard before it, the first one of the guard after it. */
+static int report_written(struct kvg_device_memory *m, const struct buffer *b, int after,
+                          struct kvg_error *error)
 {
     unsigned char *now = malloc(KVG_GUARD_BYTES);
     int64_t at = -1;
@@ -169,38 +171,33 @@ static int say_where(struct kvg_device_memory *m, const struct buffer *b, int be
         m->device->error[0] = '\0';
         return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory for a guard region");
     }
-    if (m->device->ops->download(m->device, now, behind ? tail_of(b) : b->base, KVG_GUARD_BYTES)) {
+    if (m->device->ops->download(m->device, now, after ? tail_of(b) : b->base, KVG_GUARD_BYTES)) {
         free(now);
         return kvg_device_fail(m->device, error);
     }
     for (int64_t i = 0; i < KVG_GUARD_BYTES; i++)
-        if (now[i] != m->guard[i] && (at < 0 || !behind))
+        if (now[i] != m->guard[i] && (at < 0 || !after))
             at = i;
     free(now);
-    if (behind)
-        return kvg_fail(error, KVG_EXIT_INCORRECT, "%s (%lld bytes) was written %lld bytes past its end",
-                        b->name, (long long)b->bytes, (long long)at);
-    return kvg_fail(error, KVG_EXIT_INCORRECT, "%s (%lld bytes) was written %lld bytes before its start",
-                    b->name, (long long)b->bytes, (long long)(KVG_GUARD_BYTES - at));
+    return kvg_guard_fail_written(b->name, b->bytes, after ? at : at - KVG_GUARD_BYTES, error);
 }
 
 static int check(struct kvg_device_memory *m, const struct buffer *b, struct kvg_error *error)
 {
     struct kvg_device *d = m->device;
     uint64_t hash;
-    for (int behind = 0; behind < 2; behind++) {
-        if (d->ops->hash(d, behind ? tail_of(b) : b->base, KVG_GUARD_BYTES, &hash))
+    for (int after = 0; after < 2; after++) {
+        if (d->ops->hash(d, after ? tail_of(b) : b->base, KVG_GUARD_BYTES, &hash))
             return kvg_device_fail(d, error);
         if (hash != m->guard_hash)
-            return say_where(m, b, behind, error);
+            return report_written(m, b, after, error);
     }
     if (!b->sealed)
         return 0;
     if (d->ops->hash(d, b->base + KVG_GUARD_BYTES, b->bytes, &hash))
         return kvg_device_fail(d, error);
     if (hash != b->hash)
-        return kvg_fail(error, KVG_EXIT_INCORRECT, "%s (%lld bytes) was changed, and it is an input", b->name,
-                        (long long)b->bytes);
+        return kvg_guard_fail_changed(b->name, b->bytes, error);
     return 0;
 }
 

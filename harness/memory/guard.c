@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * guard.c: one mapping per buffer: guard, payload, guard. The far guard starts at the payload's very last
- * byte, so that a write one element too far is seen.
+ * guard.c: one mapping per buffer: guard, payload, guard. The second guard starts directly after the
+ * payload's last byte, so that a write one element too far is detected.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -20,13 +20,14 @@ struct guard {
     uint64_t hash;
 };
 
-/* Bytes after which the pattern repeats: words of a prime number, so that no stride of a kernel meets it. */
+/* Length of the pattern in bytes: a prime number of 16-bit words, so that it is no multiple of a kernel's
+ * stride. */
 #define PERIOD (2 * (size_t)2039)
 
 struct kvg_guard_list {
     struct guard *guards;
     int64_t count, capacity;
-    unsigned char pattern[PERIOD]; /* kvg_guard_pattern, for memcpy and memcmp */
+    unsigned char pattern[PERIOD]; /* kvg_guard_pattern(0 .. PERIOD - 1) */
 };
 
 struct kvg_guard_list *kvg_guard_create(void)
@@ -47,8 +48,8 @@ void kvg_guard_free(struct kvg_guard_list *list)
     free(list);
 }
 
-/* 16-bit words 0x7fff and 0xffff in a fixed irregular order, NaN in every format wider than or as wide as a
- * byte but e4m3fnuz. The order makes a copy of one guard word over another visible half of the time. */
+/* 16-bit words 0x7fff and 0xffff in a fixed irregular order. They are NaN in every format of a cache except
+ * e4m3fnuz. Because of the order, a copy of one guard word over another is detected half of the time. */
 unsigned char kvg_guard_pattern(size_t i)
 {
     if (i % 2 == 0)
@@ -67,7 +68,7 @@ static int64_t tail_bytes(const struct guard *g)
     return (int64_t)(g->mapping_bytes - KVG_GUARD_BYTES) - g->bytes;
 }
 
-/* Writes the pattern from its byte `first` on. */
+/* Writes `bytes` bytes of the pattern, starting with its byte `first`. */
 static void fill_guard(const struct kvg_guard_list *list, unsigned char *to, size_t first, size_t bytes)
 {
     for (size_t done = 0, run; done < bytes; done += run) {
@@ -77,7 +78,7 @@ static void fill_guard(const struct kvg_guard_list *list, unsigned char *to, siz
     }
 }
 
-/* 1 if it still stands there. */
+/* 1 if the bytes still hold the pattern that fill_guard wrote. */
 static int is_whole(const struct kvg_guard_list *list, const unsigned char *guard, size_t first, size_t bytes)
 {
     for (size_t done = 0, run; done < bytes; done += run) {
@@ -103,14 +104,16 @@ static int append(struct kvg_guard_list *list, const struct guard *g)
     return 0;
 }
 
-/* Huge pages are asked for from here on; below, all pages are taken at once rather than one fault each. */
+/* From this size on a buffer uses huge pages. Smaller ones are populated at once, to avoid one fault per
+ * page. */
 #define LARGE_BYTES (INT64_C(4) << 20)
 
 void *kvg_guard_alloc(struct kvg_guard_list *list, const char *name, int64_t bytes, struct kvg_error *error)
 {
     struct guard g = {.name = name, .bytes = bytes};
     if (bytes < 0 || bytes > INT64_MAX / 2) {
-        kvg_fail(error, KVG_EXIT_TROUBLE, "%s: a buffer of %lld bytes is impossible", name, (long long)bytes);
+        kvg_fail(error, KVG_EXIT_TROUBLE, "%s: %lld bytes is not a valid size of a buffer", name,
+                 (long long)bytes);
         return NULL;
     }
     g.mapping_bytes = round_up((size_t)bytes + 2 * KVG_GUARD_BYTES, KVG_GUARD_ALIGNMENT);
@@ -129,14 +132,14 @@ void *kvg_guard_alloc(struct kvg_guard_list *list, const char *name, int64_t byt
         return NULL;
     }
     if (large)
-        madvise(g.mapping, g.mapping_bytes, MADV_HUGEPAGE); /* advice: a refusal changes nothing */
+        madvise(g.mapping, g.mapping_bytes, MADV_HUGEPAGE); /* only advice, so the result does not matter */
     fill_guard(list, g.mapping, 0, KVG_GUARD_BYTES);
     fill_guard(list, g.payload + bytes, KVG_GUARD_BYTES + (size_t)bytes, (size_t)tail_bytes(&g));
     return g.payload;
 }
 
-/* One hash per piece, then a hash of those in order; so many lanes that vectors of them hide each other's
- * products, and memory is the limit. */
+/* Bytes are hashed in pieces, and the hashes of the pieces are combined. A piece is hashed in 32 independent
+ * lanes, so that the latency of the products is hidden and the speed is limited by the memory. */
 #define HASH_PIECE (INT64_C(1) << 20)
 enum { LANES = 32, LANE_BYTES = 8 };
 
@@ -175,7 +178,7 @@ uint64_t kvg_hash_bytes(const void *data, int64_t bytes)
         int64_t left = bytes - p * HASH_PIECE;
         uint64_t h =
             hash_piece((const unsigned char *)data + p * HASH_PIECE, left < HASH_PIECE ? left : HASH_PIECE);
-        sum += mix(h, (uint64_t)p + 1); /* the position enters, so the order of adding does not matter */
+        sum += mix(h, (uint64_t)p + 1); /* contains the position, so the order of the sum does not matter */
     }
     return mix(sum, (uint64_t)bytes);
 }
@@ -205,19 +208,31 @@ void kvg_guard_seal_all(struct kvg_guard_list *list)
         seal(&list->guards[i]);
 }
 
-/* Where a guard was written: nearest to the buffer. */
-static int tell_where(const struct guard *g, struct kvg_error *error)
+int kvg_guard_fail_written(const char *name, int64_t bytes, int64_t at, struct kvg_error *error)
+{
+    const int before = at < 0;
+    return kvg_fail(error, KVG_EXIT_INCORRECT, "%s (%lld bytes) was written %lld bytes %s", name,
+                    (long long)bytes, (long long)(before ? -at : at),
+                    before ? "before its start" : "past its end");
+}
+
+int kvg_guard_fail_changed(const char *name, int64_t bytes, struct kvg_error *error)
+{
+    return kvg_fail(error, KVG_EXIT_INCORRECT, "%s (%lld bytes) was changed, and it is an input", name,
+                    (long long)bytes);
+}
+
+/* Reports the changed guard byte that is nearest to the buffer, looking before it first. 0 when none is
+ * changed. */
+static int report_written(const struct guard *g, struct kvg_error *error)
 {
     for (int64_t i = KVG_GUARD_BYTES - 1; i >= 0; i--)
         if (g->mapping[i] != kvg_guard_pattern((size_t)i))
-            return kvg_fail(error, KVG_EXIT_INCORRECT,
-                            "%s (%lld bytes) was written %lld bytes before its start", g->name,
-                            (long long)g->bytes, (long long)(KVG_GUARD_BYTES - i));
+            return kvg_guard_fail_written(g->name, g->bytes, i - KVG_GUARD_BYTES, error);
     const unsigned char *tail = g->payload + g->bytes;
     for (int64_t i = 0; i < tail_bytes(g); i++)
         if (tail[i] != kvg_guard_pattern((size_t)(KVG_GUARD_BYTES + g->bytes + i)))
-            return kvg_fail(error, KVG_EXIT_INCORRECT, "%s (%lld bytes) was written %lld bytes past its end",
-                            g->name, (long long)g->bytes, (long long)i);
+            return kvg_guard_fail_written(g->name, g->bytes, i, error);
     return 0;
 }
 
@@ -227,11 +242,10 @@ static int check(const struct kvg_guard_list *list, const struct guard *g, int h
     const size_t end = KVG_GUARD_BYTES + (size_t)g->bytes;
     if ((!is_whole(list, g->mapping, 0, KVG_GUARD_BYTES) ||
          !is_whole(list, g->mapping + end, end, (size_t)tail_bytes(g))) &&
-        tell_where(g, error))
+        report_written(g, error))
         return -1;
     if (g->sealed && (hidden_too || !g->hidden) && g->hash != kvg_hash_bytes(g->payload, g->bytes))
-        return kvg_fail(error, KVG_EXIT_INCORRECT, "%s (%lld bytes) was changed, and it is an input", g->name,
-                        (long long)g->bytes);
+        return kvg_guard_fail_changed(g->name, g->bytes, error);
     return 0;
 }
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * guard.h: buffers that notice who writes where they should not.
+ * guard.h: host buffers that detect writes out of bounds and writes to inputs.
  *
- * Every buffer has a guard region of 64 KiB before its first and after its last byte, and may be sealed: its
- * content is then hashed, and a check tells whether it changed. The guards read as NaN in bf16, f16, f32,
- * e4m3 and e5m2 (and as huge or negative integers), so that a kernel that only reads past the end is likely
- * to be found out as well. Large buffers ask for transparent huge pages, as an engine's cache would.
+ * Every buffer has a guard region of 64 KiB before its first byte and one after its last byte. A buffer may
+ * be sealed: its content is hashed, and a check detects any change. The guards read as NaN in bf16, f16,
+ * f32, e4m3 and e5m2 (and as very large or negative integers), so that a kernel that only reads out of
+ * bounds is probably detected too, by a wrong output. Large buffers use transparent huge pages, as the cache
+ * of an inference engine does.
  */
 #ifndef KVG_HARNESS_GUARD_H
 #define KVG_HARNESS_GUARD_H
@@ -22,26 +23,31 @@ struct kvg_guard_list; /* owns its buffers */
 struct kvg_guard_list *kvg_guard_create(void);    /* NULL on out of memory */
 void kvg_guard_free(struct kvg_guard_list *list); /* and every buffer of it; NULL is fine */
 
-/* A buffer of `bytes` >= 0 bytes (never NULL, content undefined), or NULL with the error (name and size).
+/* A buffer of `bytes` bytes with undefined content (not NULL for 0 bytes either), or NULL with the error.
  * `name` must outlive the list. */
 void *kvg_guard_alloc(struct kvg_guard_list *list, const char *name, int64_t bytes, struct kvg_error *error);
 
-/* Hash the content of `buffer` (a pointer kvg_guard_alloc gave), or of all buffers, as what it should be. A
- * buffer that is never sealed may change. */
+/* Seals `buffer` (a pointer from kvg_guard_alloc), or all buffers: the present content is the right one from
+ * now on. A buffer that is never sealed may change. */
 void kvg_guard_seal(struct kvg_guard_list *list, const void *buffer);
 void kvg_guard_seal_all(struct kvg_guard_list *list);
-/* No kernel is told where `buffer` lies. */
+/* Marks a buffer whose address no kernel gets. */
 void kvg_guard_hide(struct kvg_guard_list *list, const void *buffer);
-/* 0 when every guard region and every sealed buffer is as it was; else -1, with the first buffer's name and
- * where (bytes before its start or past its end), exit code 2. */
+/* 0 when every guard region and every sealed buffer is unchanged. Else -1 with exit code 2; the error names
+ * the first changed buffer and the place (bytes before its start or past its end). */
 int kvg_guard_check(const struct kvg_guard_list *list, struct kvg_error *error);
-/* The same without the content of hidden buffers, which takes the more time the larger they are: for after
- * every call, where the other is for the end. */
+/* The same without the content of hidden buffers, whose hash takes long when they are large. For a check
+ * after every call; kvg_guard_check is for the check after the last one. */
 int kvg_guard_check_shown(const struct kvg_guard_list *list, struct kvg_error *error);
 
-/* What a guard holds: byte i, counted from the first byte of the guard before the buffer. */
+/* Errors for a buffer that was changed; both return -1. written: the changed byte is `at` bytes from the end
+ * of the buffer (at >= 0), or -at bytes before its start (at < 0). */
+int kvg_guard_fail_written(const char *name, int64_t bytes, int64_t at, struct kvg_error *error);
+int kvg_guard_fail_changed(const char *name, int64_t bytes, struct kvg_error *error);
+
+/* Byte i of the pattern that the guards hold; i counts from the first byte of the guard before the buffer. */
 unsigned char kvg_guard_pattern(size_t i);
-/* 64-bit hash of bytes, the same for any thread count. */
+/* 64-bit hash of bytes; it does not depend on the number of threads. */
 uint64_t kvg_hash_bytes(const void *data, int64_t bytes);
 
 #endif

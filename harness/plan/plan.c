@@ -164,7 +164,7 @@ static int unknown_kernel(struct builder *b, const char *name)
     for (int64_t i = 0; i < count; i++)
         names[i] = kvg_registry_get(i)->name;
     char hint[128];
-    kvg_did_you_mean(name, names, count, hint, sizeof hint);
+    kvg_word_hint(name, names, count, hint, sizeof hint);
     free(names);
     return kvg_fail(b->error, KVG_EXIT_USAGE, "%sno kernel %s '%s'%s (kvgauge list --kernels names all)",
                     b->where, is_glob(name) ? "matches" : "is called", name, hint);
@@ -270,7 +270,7 @@ static int walk_all_layers(struct builder *b, const struct kvg_case *so_far)
     struct kvg_captured_info info;
     /* Without the file the cases go on to kvg_case_complete, which says so, if the filter wants them at all.
      */
-    if (kvg_input_is_synthetic(c.input) || kvg_captured_info(c.input, &info, NULL))
+    if (kvg_input_is_synthetic(c.input) || kvg_captured_read_info(c.input, &info, NULL))
         return walk(b, KVG_AXIS_LAYER + 1, &c);
     for (int64_t i = 0; i < info.n_layers; i++) {
         c.layer = info.layers[i];
@@ -323,7 +323,7 @@ static int expand_overrides(struct builder *b, const struct kvg_plan_request *re
     for (int a = 0; a < KVG_AXIS_COUNT; a++) {
         if (!request->axis[a])
             continue;
-        if (kvg_expand((enum kvg_axis)a, request->axis[a], &b->override[a], b->error))
+        if (kvg_values_expand((enum kvg_axis)a, request->axis[a], &b->override[a], b->error))
             return -1;
         for (int64_t i = 0; i < b->override[a].count; i++) {
             /* "fp8" becomes "fp8_e4m3", "8k" 8192, as cases print them */
@@ -338,8 +338,8 @@ static int expand_overrides(struct builder *b, const struct kvg_plan_request *re
                 return out_of_memory(b);
             free(b->override[a].text[i]);
             b->override[a].text[i] = copy;
-            if (kvg_axis_info((enum kvg_axis)a)->optional &&
-                !strcmp(value, kvg_axis_info((enum kvg_axis)a)->fallback))
+            if (kvg_axis_get_info((enum kvg_axis)a)->optional &&
+                !strcmp(value, kvg_axis_get_info((enum kvg_axis)a)->fallback))
                 b->effective[a] = 1; /* the default asks for nothing */
         }
     }
@@ -390,7 +390,7 @@ static int check_effective(struct builder *b, const struct kvg_plan_request *req
                      (a == KVG_AXIS_LAYER && b->override[a].count && !strcmp(b->override[a].text[0], "all"));
         if (request->axis[a] && !b->effective[a] && !exempt)
             return kvg_fail(b->error, KVG_EXIT_USAGE, "%s %s has no effect on any case: %s",
-                            kvg_axis_info((enum kvg_axis)a)->name, request->axis[a],
+                            kvg_axis_get_info((enum kvg_axis)a)->name, request->axis[a],
                             why_without_effect((enum kvg_axis)a));
     }
     return 0;
@@ -413,12 +413,13 @@ static int plan_case(struct builder *b, const char *text)
         char before[128], after[128];
         kvg_case_get(&asked, (enum kvg_axis)a, before, sizeof before);
         kvg_case_get(&c, (enum kvg_axis)a, after, sizeof after);
-        int asks_nothing = kvg_axis_info((enum kvg_axis)a)->optional &&
-                           !strcmp(before, kvg_axis_info((enum kvg_axis)a)->fallback);
+        int asks_nothing = kvg_axis_get_info((enum kvg_axis)a)->optional &&
+                           !strcmp(before, kvg_axis_get_info((enum kvg_axis)a)->fallback);
         if ((given & (UINT32_C(1) << a)) && strcmp(before, after) && !asks_nothing)
-            return kvg_fail(
-                b->error, KVG_EXIT_USAGE, "--case: %s=%s contradicts the rest, which makes it %s: %s",
-                kvg_axis_info((enum kvg_axis)a)->name, before, after, why_without_effect((enum kvg_axis)a));
+            return kvg_fail(b->error, KVG_EXIT_USAGE,
+                            "--case: %s=%s contradicts the rest, which makes it %s: %s",
+                            kvg_axis_get_info((enum kvg_axis)a)->name, before, after,
+                            why_without_effect((enum kvg_axis)a));
     }
     return keep_kernels(b, &c);
 }
@@ -442,7 +443,7 @@ static int find_suite(struct builder *b, const char *suite, char *path, size_t s
         return 0;
     static const char *const shipped[] = {"quick", "full"};
     char hint[64];
-    kvg_did_you_mean(suite, shipped, 2, hint, sizeof hint);
+    kvg_word_hint(suite, shipped, 2, hint, sizeof hint);
     return kvg_fail(b->error, KVG_EXIT_USAGE,
                     "there is no suite '%s'%s A suite is a name of kvgauge list --suites or a FILE.yaml",
                     suite, *hint ? hint : ".");

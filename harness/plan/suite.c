@@ -82,7 +82,7 @@ static int check_keys(struct reader *r, const yaml_node_t *map)
             return -1;
         for (yaml_node_pair_t *q = map->data.mapping.pairs.start; q < p; q++) {
             const yaml_node_t *before = node_of(r, q->key);
-            if (kvg_edit_distance(scalar_text(before), scalar_text(key)) == 0)
+            if (kvg_word_distance(scalar_text(before), scalar_text(key)) == 0)
                 return fail_at(r, &key->start_mark, "'%s' stands twice in this map, first in line %zu",
                                scalar_text(key), before->start_mark.line + 1);
         }
@@ -96,16 +96,16 @@ static int read_value(struct reader *r, enum kvg_axis axis, const yaml_node_t *n
                       struct kvg_values *values)
 {
     struct kvg_error why;
-    if (want_scalar(r, node, kvg_axis_info(axis)->name))
+    if (want_scalar(r, node, kvg_axis_get_info(axis)->name))
         return -1;
-    if (kvg_expand(axis, scalar_text(node), values, &why) == 0)
+    if (kvg_values_expand(axis, scalar_text(node), values, &why) == 0)
         return 0;
     return why.exit_code == KVG_EXIT_USAGE ? fail_at(r, &node->start_mark, "%s", why.text) : out_of_memory(r);
 }
 
 static int read_axis(struct reader *r, enum kvg_axis axis, const yaml_node_t *node, struct kvg_values *values)
 {
-    const char *name = kvg_axis_info(axis)->name;
+    const char *name = kvg_axis_get_info(axis)->name;
     if (node->type == YAML_MAPPING_NODE)
         return fail_at(r, &node->start_mark, "%s wants a value or a list of values, not a map", name);
     if (node->type != YAML_SEQUENCE_NODE)
@@ -127,9 +127,9 @@ static int unknown_key(const struct reader *r, const yaml_node_t *key, const cha
         names[count++] = also[i];
     if (strcmp(where, "a suite"))
         for (int a = 0; a < KVG_AXIS_COUNT; a++)
-            names[count++] = kvg_axis_info((enum kvg_axis)a)->name;
+            names[count++] = kvg_axis_get_info((enum kvg_axis)a)->name;
     char hint[128];
-    kvg_did_you_mean(scalar_text(key), names, count, hint, sizeof hint);
+    kvg_word_hint(scalar_text(key), names, count, hint, sizeof hint);
     return fail_at(r, &key->start_mark, "'%s' is no key of %s%s", scalar_text(key), where, hint);
 }
 

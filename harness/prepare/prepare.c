@@ -194,7 +194,7 @@ static void flip_signs(uint16_t *data, int64_t count)
 static int other_layer(struct kvg_prepared *p, uint64_t seed, int *only, struct kvg_error *error)
 {
     struct kvg_captured_info info;
-    if (kvg_captured_info(p->c.input, &info, error))
+    if (kvg_captured_read_info(p->c.input, &info, error))
         return -1;
     int64_t n = info.n_layers, at = 0;
     while (at < n && info.layers[at] != p->own->values.layer)

@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "harness/inputs/parts.h"
+#include "harness/inputs/generator.h"
 #include "parts.h"
 
 #define BF16_NAN 0x7fc0u

@@ -31,7 +31,7 @@ static double time_ms(const std::function<void()> &fn, int runs, double *best = 
     for (auto &e : ev)
         CU(cudaEventCreate(&e));
     for (int i = 0; i < runs + 2; i++) {
-        CU(kvg_gpu_read(flush_buffer, flush_bytes, multiprocessors * 8, sink, 0));
+        CU(kvg_launch_read(flush_buffer, flush_bytes, multiprocessors * 8, sink, 0));
         CU(cudaEventRecord(ev[2 * i]));
         fn();
         CU(cudaEventRecord(ev[2 * i + 1]));
@@ -448,9 +448,9 @@ static void bench_all(bool sweep)
         exit(3);
     }
     double t =
-        time_ms([&] { CU(kvg_gpu_read(mem.base, (int64_t)1 << 32, multiprocessors * 8, sink, 0)); }, 9);
+        time_ms([&] { CU(kvg_launch_read(mem.base, (int64_t)1 << 32, multiprocessors * 8, sink, 0)); }, 9);
     printf("linear read 4 GB: %.0f GB/s\n", (double)((int64_t)1 << 32) / t / 1e6);
-    t = time_ms([&] { CU(kvg_gpu_nothing(0)); }, 31);
+    t = time_ms([&] { CU(kvg_launch_nothing(0)); }, 31);
     printf("empty kernel between events: %.2f us\n", t * 1e3);
     printf("%-5s %3s %6s | %9s %5s %5s | %9s %5s %6s | plan\n", "kind", "B", "len", "gather ms", "GB/s",
            "probe", "kernel ms", "GB/s", "% roof");

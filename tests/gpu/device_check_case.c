@@ -4,7 +4,8 @@
  * reference's.
  */
 #include "device_check.h"
-#include "harness/inputs/parts.h"
+#include "harness/inputs/generator.h"
+#include "harness/inputs/inputs.h"
 #include "harness/prepare/prepare.h"
 #include "reference/paged.h"
 

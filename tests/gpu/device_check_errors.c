@@ -33,7 +33,8 @@ static void check_refused_launch(struct checks *c)
 {
     double seconds;
     cudaStream_t stream = c->d->ops->stream(c->d);
-    (void)kvg_gpu_noise(KVG_BF16, NULL, 0, 0, 0, stream); /* a grid of no blocks: takes its own error away */
+    (void)kvg_launch_noise(KVG_BF16, NULL, 0, 0, 0,
+                           stream); /* a grid of no blocks: takes its own error away */
     check(c, !c->d->ops->finish(c->d), "an error that was seen is over");
     (void)cudaMemcpyAsync(NULL, NULL, 16, (enum cudaMemcpyKind)77, stream);
     const int told = c->d->ops->finish(c->d);
@@ -49,7 +50,7 @@ static void check_illegal_address(struct checks *c)
 {
     char byte = 0;
     void *data = c->d->ops->allocate(c->d, 16);
-    (void)kvg_gpu_poke((void *)(uintptr_t)0x7000000000000000u, c->d->ops->stream(c->d));
+    (void)kvg_launch_poke((void *)(uintptr_t)0x7000000000000000u, c->d->ops->stream(c->d));
     const int told = c->d->ops->finish(c->d);
     printf("  told: %s\n", c->d->error);
     check(c, told && c->d->lost, "an illegal address: the device is lost");

@@ -18,7 +18,7 @@ static double region(struct checks *c, int hold, int flush, void *data, int64_t 
 {
     double seconds = NAN;
     if ((flush && c->d->ops->flush(c->d)) || c->d->ops->start(c->d, hold) ||
-        (bytes && kvg_gpu_read(data, bytes, 0, data, c->d->ops->stream(c->d)) != cudaSuccess) ||
+        (bytes && kvg_launch_read(data, bytes, 0, data, c->d->ops->stream(c->d)) != cudaSuccess) ||
         c->d->ops->stop(c->d, &seconds))
         return NAN;
     return seconds;
@@ -59,7 +59,7 @@ static int call(void *context)
     void *data = NULL;
     if (r->allocate && cudaMalloc(&data, 4096) != cudaSuccess)
         return KVG_EDEVICE;
-    if (kvg_gpu_copy(r->to, r->from, 4096, 0, r->c->d->ops->stream(r->c->d)) != cudaSuccess)
+    if (kvg_launch_copy(r->to, r->from, 4096, 0, r->c->d->ops->stream(r->c->d)) != cudaSuccess)
         return KVG_EDEVICE;
     return r->code;
 }
@@ -190,8 +190,10 @@ static void check_gather(struct checks *c, const struct shape *s, double read)
     int32_t *there = must_allocate(c, 4 * s->batch * pages);
     a.block_table = there;
     int bad = c->d->ops->upload(c->d, there, table, 4 * s->batch * pages);
-    bad += kvg_gpu_noise(KVG_BF16, a.k_cache.data, cache * element / 2, 1, 128, c->d->ops->stream(c->d)) != 0;
-    bad += kvg_gpu_noise(KVG_BF16, a.v_cache.data, cache * element / 2, 2, 128, c->d->ops->stream(c->d)) != 0;
+    bad +=
+        kvg_launch_noise(KVG_BF16, a.k_cache.data, cache * element / 2, 1, 128, c->d->ops->stream(c->d)) != 0;
+    bad +=
+        kvg_launch_noise(KVG_BF16, a.v_cache.data, cache * element / 2, 2, 128, c->d->ops->stream(c->d)) != 0;
     bad += c->d->ops->finish(c->d) != 0;
     const struct kvg_device_gather g = {&a, lens, first};
     const double start = now(), roof = c->d->ops->gather_roof(c->d, &g);

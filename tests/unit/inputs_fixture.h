@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * inputs_fixture.h: synthetic tensors as the tests of the generators want them: small, filled, as floats; and
- * Philox in plain integers, to hold them against.
+ * inputs_fixture.h: small synthetic tensors as floats, for the tests of the inputs, and Philox in plain
+ * integers as an independent source.
  */
 #ifndef KVG_TESTS_INPUTS_FIXTURE_H
 #define KVG_TESTS_INPUTS_FIXTURE_H
@@ -15,7 +15,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "harness/inputs/parts.h"
+#include "harness/inputs/generator.h"
+#include "harness/inputs/inputs.h"
 
 static inline float bf16(uint16_t bits)
 {
@@ -34,7 +35,7 @@ static inline struct kvg_input_shape shape_of(const char *input)
                                     .head_dim = 64};
 }
 
-/* A filled tensor as floats, malloc'ed. */
+/* A tensor as floats; the caller frees it. */
 static inline float *fill(const struct kvg_input_shape *s, enum kvg_tensor tensor, int threads)
 {
     int64_t tokens = tensor == KVG_TENSOR_Q ? s->q_len : s->context;
@@ -51,7 +52,7 @@ static inline float *fill(const struct kvg_input_shape *s, enum kvg_tensor tenso
     return x;
 }
 
-/* The factor of a head, from many values: the root mean square of a normal tensor. */
+/* Root mean square of a head over `tokens` tokens: for a normal tensor about the factor of the head. */
 static inline double rms(const float *x, int64_t heads, int64_t head_dim, int64_t tokens, int64_t head)
 {
     double sum = 0;
@@ -61,7 +62,7 @@ static inline double rms(const float *x, int64_t heads, int64_t head_dim, int64_
     return sqrt(sum / (double)(tokens * head_dim));
 }
 
-/* The same block by plain integer arithmetic, from the paper's description (Salmon et al., SC11). */
+/* One block of Philox4x32-10 in plain integer arithmetic, from the paper (Salmon et al., SC11). */
 static inline void plain_philox(const uint32_t counter[4], uint64_t seed, uint32_t out[4])
 {
     uint32_t c[4], k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes inputs_vectors.h: checksums of synthetic tensors, from an implementation of its own.
+"""Writes inputs_vectors.h: checksums of synthetic tensors, from an independent implementation.
 
 Usage: python3 inputs_vectors.py > inputs_vectors.h
 
 Nothing here is shared with the C code: Philox in Python integers, the quantile table from statistics.NormalDist,
-floats rounded to single precision by struct, 2^x by math. If a machine, compiler or GPU disagrees with a checksum,
-it would measure other tensors than everybody else.
+floats rounded to single precision by struct, 2^x by math. A machine, compiler or GPU with a different checksum would
+measure different tensors.
 """
 import math
 import struct
@@ -81,7 +81,7 @@ def log(n):
 
 
 def channel(name, tensor, kv_head, token, dim):
-    """What multiplies the deviate, and what is added."""
+    """Factor of the deviate, and offset."""
     a, b = 1.0, 0.0
     special = {"sink": 0, "needle:0.25": int(0.25 * (TOKENS - 1) + 0.5)}.get(name) == token
     if name == "channel_outlier" and wide(kv_head, dim):

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * loopback_case.h: one case on a loopback device, through the harness: a small decode, or what differs from
- * it, run by a kernel of loopback_kernels.h or of the test, and what its row must say.
+ * loopback_case.h: executes one case on a loopback device: a small decode, or a variation of it, run by a
+ * kernel of loopback_kernels.h or of the test, and checks its row.
  */
 #ifndef KVG_TESTS_LOOPBACK_CASE_H
 #define KVG_TESTS_LOOPBACK_CASE_H
@@ -32,21 +32,21 @@ static inline int loopback_register(const struct kvg_kernel *kernels, int count)
     return failed;
 }
 
-/* The device, with the right kernels and `count` more (0 and NULL: none). 0, or -1 and the reason is printed.
- */
+/* Makes the device and registers the right kernels and `count` more (NULL and 0: none). 0, or -1; the reason
+ * is printed. */
 static inline int loopback_set_up(const struct kvg_kernel *more, int count)
 {
     cpu_set_t one;
     CPU_ZERO(&one);
     CPU_SET(sched_getcpu(), &one);
-    if (sched_setaffinity(0, sizeof one, &one)) /* teams of threads would only wait for each other here */
+    if (sched_setaffinity(0, sizeof one, &one)) /* on one CPU; more threads would only wait for each other */
         return -1;
     if (loopback_register(loopback_right, LOOPBACK_RIGHT) || (count && loopback_register(more, count)))
         return -1;
     return loopback_make(&device, CAPACITY);
 }
 
-/* What a case runs with. */
+/* Session, device and options that a case runs with. */
 struct setting {
     struct kvg_session *session;
     struct kvg_device_source source;
@@ -70,13 +70,13 @@ static inline void begin(struct setting *s)
     s->options.max_samples = 8;
 }
 
-/* Cases are made on the device from now on. */
+/* From now on inputs are made on the device. */
 static inline void make_there(struct setting *s)
 {
     s->source.mirror_bytes = 0;
 }
 
-/* begin, with cases made on the device or not. */
+/* begin; there = 1: inputs are made on the device. */
 static inline void begin_where(struct setting *s, int there)
 {
     begin(s);
@@ -91,7 +91,7 @@ static inline void end(struct setting *s)
     assert_int_equal(device.used, 0);
 }
 
-/* `rest` is what differs from a small decode; axes given twice count the last time. */
+/* Executes a small decode. `rest` has the axes that differ from it, separated by blanks. */
 static inline void run(struct setting *s, const char *kernel, const char *rest, struct kvg_row *row)
 {
     static const char *const usual[][2] = {{"phase", "decode"},

@@ -2,12 +2,14 @@
  *
  * loopback_device.h: a device in ordinary memory, for tests without a GPU.
  *
- * Its addresses lie in a range that nobody may touch (PROT_NONE); the memory itself lies elsewhere, at the
- * same offsets. So a harness that reads or writes a device address by itself ends with SIGSEGV, and a kernel
- * that is handed a host pointer is found out by loopback_inside. Operations can be told to fail, as a
- * driver's would. All is done at once, but for fills while the stream is held: they wait until something
- * queued behind them is due, as on a busy stream, and a kernel that does not wait for the stream overtakes
- * them.
+ * Device addresses are in a range without access rights (PROT_NONE). The memory itself is in another
+ * mapping, at the same offsets. So code of the harness that reads or writes a device address ends with
+ * SIGSEGV, and loopback_inside detects a host pointer that is passed as a device address. A test can make
+ * operations fail as a driver would.
+ *
+ * Every operation is executed at once, with one exception: while the stream is held, a fill waits until
+ * later work is executed, as on a busy stream. A kernel that does not wait for its stream then runs before
+ * the fill.
  */
 #ifndef KVG_TESTS_LOOPBACK_DEVICE_H
 #define KVG_TESTS_LOOPBACK_DEVICE_H
@@ -19,41 +21,43 @@
 
 #include "harness/device/device.h"
 #include "harness/memory/guard.h"
-#include "harness/inputs/parts.h"
+#include "harness/inputs/generator.h"
 #include "harness/machine/clock.h"
 #include "harness/prepare/prepared.h"
 
 enum { LOOPBACK_BLOCKS = 256, LOOPBACK_FILLS = 16 };
-#define LOOPBACK_SPACE (INT64_C(96) << 30) /* of addresses */
+#define LOOPBACK_SPACE (INT64_C(96) << 30) /* bytes of address space */
 #define LOOPBACK_PAGE 4096
 
 struct loopback_block {
     int64_t offset, bytes;
 };
 
+struct loopback_waiting_fill {
+    void *to;
+    int byte;
+    int64_t bytes;
+};
+
 struct loopback {
     struct kvg_device device;
-    char *inside, *outside;                        /* the memory, and what is handed out for it */
+    char *inside, *outside;                        /* the memory, and the device addresses for it */
     struct loopback_block blocks[LOOPBACK_BLOCKS]; /* sorted by offset */
     int count;
     int64_t used, capacity;
     double started;
-    int held; /* fills wait */
-    struct loopback_fill {
-        void *to;
-        int byte;
-        int64_t bytes;
-    } waiting[LOOPBACK_FILLS];
+    int held; /* 1: fills wait */
+    struct loopback_waiting_fill waiting[LOOPBACK_FILLS];
     int n_waiting;
-    /* what was asked of it */
+    /* counts of calls */
     int64_t flushes, holds, starts, replays, records, generated, roofs, gathers;
-    int bad_gather; /* gather_roof got something that it should not */
-    /* what shall go wrong */
-    int lose_next_finish; /* the next finish finds the device lost */
+    int bad_gather; /* 1: gather_roof got a wrong argument */
+    /* faults that a test asks for */
+    int lose_next_finish; /* the next finish reports that the device is lost */
     int fail_next_finish; /* the next finish reports a failed launch */
-    int refuse_record;    /* a call that cannot be recorded */
-    int spoil_sequence;   /* generate gets one value of this sequence wrong; -1 none */
-    int no_device;        /* open says no */
+    int refuse_record;    /* no call can be recorded */
+    int spoil_sequence;   /* generate makes one wrong value in this sequence; -1: in none */
+    int no_device;        /* loopback_open fails */
 };
 
 static inline struct loopback *loopback_of(struct kvg_device *d)
@@ -63,8 +67,8 @@ static inline struct loopback *loopback_of(struct kvg_device *d)
 
 /* ---------------------------------------------------------------- addresses */
 
-/* The block an address lies in; NULL if none. */
-static inline const struct loopback_block *loopback_block(const struct loopback *l, const void *address)
+/* The block that contains an address; NULL if none does. */
+static inline const struct loopback_block *loopback_find_block(const struct loopback *l, const void *address)
 {
     const int64_t offset = (const char *)address - l->outside;
     for (int i = 0; i < l->count; i++)
@@ -73,13 +77,13 @@ static inline const struct loopback_block *loopback_block(const struct loopback 
     return NULL;
 }
 
-/* Where a device address really is; the program ends where it is none. NULL stays NULL. */
+/* The memory of a device address. Ends the program when the address is not in a block. NULL stays NULL. */
 static inline void *loopback_inside(const struct loopback *l, const void *address)
 {
     if (!address)
         return NULL;
-    if (!loopback_block(l, address)) {
-        fprintf(stderr, "loopback: %p is no address of the device\n", address);
+    if (!loopback_find_block(l, address)) {
+        fprintf(stderr, "loopback: %p is not a device address\n", address);
         abort();
     }
     return l->inside + ((const char *)address - l->outside);
@@ -93,7 +97,7 @@ static inline int loopback_fail(struct loopback *l, const char *text)
     return -1;
 }
 
-/* What waits on the stream is done. */
+/* Executes the fills that wait on the stream. */
 static inline void loopback_drain(struct loopback *l)
 {
     for (int i = 0; i < l->n_waiting; i++)
@@ -101,8 +105,8 @@ static inline void loopback_drain(struct loopback *l)
     l->n_waiting = l->held = 0;
 }
 
-/* A device that is lost does nothing more. */
-static inline int loopback_dead(struct loopback *l)
+/* -1 with the error when the device is lost. Executes the fills that wait. */
+static inline int loopback_check_lost(struct loopback *l)
 {
     loopback_drain(l);
     return l->device.lost ? loopback_fail(l, "the loopback device was lost earlier") : 0;
@@ -114,7 +118,7 @@ static inline void *loopback_allocate(struct kvg_device *d, int64_t bytes)
     const int64_t size = (bytes + LOOPBACK_PAGE) / LOOPBACK_PAGE * LOOPBACK_PAGE + LOOPBACK_PAGE;
     int64_t at = 0;
     int i = 0;
-    if (loopback_dead(l) || l->count == LOOPBACK_BLOCKS || l->used + size > l->capacity)
+    if (loopback_check_lost(l) || l->count == LOOPBACK_BLOCKS || l->used + size > l->capacity)
         return NULL;
     while (i < l->count && l->blocks[i].offset - at < size) {
         at = l->blocks[i].offset + (l->blocks[i].bytes + LOOPBACK_PAGE) / LOOPBACK_PAGE * LOOPBACK_PAGE +
@@ -154,13 +158,13 @@ static inline int loopback_memory(struct kvg_device *d, int64_t *available, int6
     struct loopback *l = loopback_of(d);
     *total = l->capacity;
     *available = l->capacity - l->used;
-    return loopback_dead(l);
+    return loopback_check_lost(l);
 }
 
 static inline int loopback_upload(struct kvg_device *d, void *to, const void *from, int64_t bytes)
 {
     struct loopback *l = loopback_of(d);
-    if (loopback_dead(l))
+    if (loopback_check_lost(l))
         return -1;
     memcpy(loopback_inside(l, to), from, (size_t)bytes);
     return 0;
@@ -169,7 +173,7 @@ static inline int loopback_upload(struct kvg_device *d, void *to, const void *fr
 static inline int loopback_download(struct kvg_device *d, void *to, const void *from, int64_t bytes)
 {
     struct loopback *l = loopback_of(d);
-    if (loopback_dead(l))
+    if (loopback_check_lost(l))
         return -1;
     memcpy(to, loopback_inside(l, from), (size_t)bytes);
     return 0;
@@ -179,10 +183,10 @@ static inline int loopback_fill(struct kvg_device *d, void *to, int byte, int64_
 {
     struct loopback *l = loopback_of(d);
     if (l->held && l->n_waiting < LOOPBACK_FILLS && !l->device.lost) {
-        l->waiting[l->n_waiting++] = (struct loopback_fill){loopback_inside(l, to), byte, bytes};
+        l->waiting[l->n_waiting++] = (struct loopback_waiting_fill){loopback_inside(l, to), byte, bytes};
         return 0;
     }
-    if (loopback_dead(l))
+    if (loopback_check_lost(l))
         return -1;
     memset(loopback_inside(l, to), byte, (size_t)bytes);
     return 0;
@@ -191,7 +195,7 @@ static inline int loopback_fill(struct kvg_device *d, void *to, int byte, int64_
 static inline int loopback_hash(struct kvg_device *d, const void *data, int64_t bytes, uint64_t *hash)
 {
     struct loopback *l = loopback_of(d);
-    if (loopback_dead(l))
+    if (loopback_check_lost(l))
         return -1;
     *hash = kvg_hash_bytes(loopback_inside(l, data), bytes);
     return 0;
@@ -201,7 +205,7 @@ static inline int loopback_differs(struct kvg_device *d, const void *a, const vo
                                    int64_t *first)
 {
     struct loopback *l = loopback_of(d);
-    if (loopback_dead(l))
+    if (loopback_check_lost(l))
         return -1;
     const unsigned char *x = loopback_inside(l, a), *y = loopback_inside(l, b);
     *first = -1;
@@ -215,7 +219,7 @@ static inline int loopback_pack(struct kvg_device *d, void *to, const void *from
                                 const int32_t *index, int64_t count)
 {
     struct loopback *l = loopback_of(d);
-    if (loopback_dead(l))
+    if (loopback_check_lost(l))
         return -1;
     const int32_t *at = loopback_inside(l, index);
     for (int64_t i = 0; i < count; i++)
@@ -224,18 +228,18 @@ static inline int loopback_pack(struct kvg_device *d, void *to, const void *from
     return 0;
 }
 
-/* ---------------------------------------------------------------- making a case */
+/* ---------------------------------------------------------------- preparing a case */
 
 static inline int loopback_generate(struct kvg_device *d, const struct kvg_generator *g, int64_t tokens,
                                     uint16_t *out)
 {
     struct loopback *l = loopback_of(d);
-    if (loopback_dead(l))
+    if (loopback_check_lost(l))
         return -1;
     uint16_t *here = loopback_inside(l, out);
     kvg_generator_fill(g, 0, tokens, 1, here);
     if ((int64_t)g->sequence == l->spoil_sequence)
-        here[tokens * g->heads * g->head_dim / 2] ^= 0x0080u; /* twice or half */
+        here[tokens * g->heads * g->head_dim / 2] ^= 0x0080u; /* twice or half the value */
     l->generated++;
     return 0;
 }
@@ -245,7 +249,7 @@ static inline int loopback_store(struct kvg_device *d, const struct kvg_problem 
                                  const float *scale, int64_t scale_stride, const struct kvg_pages *pages)
 {
     struct loopback *l = loopback_of(d);
-    if (loopback_dead(l))
+    if (loopback_check_lost(l))
         return -1;
     void *cache = loopback_inside(l, pages->data);
     const struct kvg_ref_kv view = {.format = kvg_ref_format_of(problem->kv_dtype),
@@ -272,7 +276,7 @@ static inline void *loopback_stream(struct kvg_device *d)
 static inline int loopback_finish(struct kvg_device *d)
 {
     struct loopback *l = loopback_of(d);
-    if (loopback_dead(l))
+    if (loopback_check_lost(l))
         return -1;
     if (l->lose_next_finish) {
         d->lost = 1;
@@ -288,7 +292,7 @@ static inline int loopback_finish(struct kvg_device *d)
 static inline int loopback_flush(struct kvg_device *d)
 {
     loopback_of(d)->flushes++;
-    return loopback_dead(loopback_of(d));
+    return loopback_check_lost(loopback_of(d));
 }
 
 static inline int loopback_start(struct kvg_device *d, int hold)
@@ -297,7 +301,7 @@ static inline int loopback_start(struct kvg_device *d, int hold)
     l->starts++;
     l->holds += hold != 0;
     l->started = kvg_now();
-    if (loopback_dead(l))
+    if (loopback_check_lost(l))
         return -1;
     l->held = hold;
     return 0;
@@ -341,14 +345,15 @@ static inline void loopback_forget(struct kvg_device *d, void *recording)
     free(recording);
 }
 
-/* ---------------------------------------------------------------- roofs: made-up numbers, far above a CPU's
- */
+/* ---------------------------------------------------------------- roofs and conditions */
+
+/* Invented numbers, far above those of a CPU. */
 
 #define LOOPBACK_FLOOR 1e-7
 static inline int loopback_linear(struct kvg_device *d, struct kvg_device_roofs *out)
 {
     *out = (struct kvg_device_roofs){.read = 4e12, .copy = 3e12, .cache = 9e12, .floor = LOOPBACK_FLOOR};
-    return loopback_dead(loopback_of(d));
+    return loopback_check_lost(loopback_of(d));
 }
 
 static inline int loopback_roofs(struct kvg_device *d, struct kvg_device_roofs *out)
@@ -360,18 +365,19 @@ static inline int loopback_roofs(struct kvg_device *d, struct kvg_device_roofs *
     out->fp8_sustained = 12e14;
     out->fp8_promoted = 13e14;
     loopback_of(d)->roofs++;
-    return loopback_dead(loopback_of(d));
+    return loopback_check_lost(loopback_of(d));
 }
 
 static inline double loopback_gather(struct kvg_device *d, const struct kvg_device_gather *g)
 {
     struct loopback *l = loopback_of(d);
     const struct kvg_problem *p = g->args->problem;
-    l->bad_gather |= !loopback_block(l, g->args->k_cache.data) || !loopback_block(l, g->args->block_table);
+    l->bad_gather |=
+        !loopback_find_block(l, g->args->k_cache.data) || !loopback_find_block(l, g->args->block_table);
     for (int64_t b = 0; b < p->batch; b++)
         l->bad_gather |= g->seq_lens[b] < 0 || g->seq_lens[b] > p->max_seq_len || g->first_key[b] < 0 ||
                          (p->window == 0 && g->first_key[b] != 0);
-    return l->gathers++ % 2 ? 3.5e12 : 3.0e12; /* every second one in a bad moment: each row takes two */
+    return l->gathers++ % 2 ? 3.5e12 : 3.0e12; /* a row measures twice; the first time is slower */
 }
 
 static inline void loopback_conditions_begin(struct kvg_device *d)
@@ -398,7 +404,7 @@ static inline int loopback_fact(struct kvg_device *d, int64_t i, const char **ke
     return i == 0 ? 0 : -1;
 }
 
-/* ---------------------------------------------------------------- life */
+/* ---------------------------------------------------------------- open and close */
 
 static inline void loopback_close(struct kvg_device *d)
 {
@@ -440,7 +446,7 @@ static const struct kvg_device_ops loopback_ops = {
     .fact = loopback_fact,
 };
 
-/* Once a program; -1 where there is no such address space. */
+/* Called once in a program. -1 when the address space cannot be reserved. */
 static inline int loopback_make(struct loopback *l, int64_t capacity)
 {
     memset(l, 0, sizeof *l);
@@ -452,7 +458,7 @@ static inline int loopback_make(struct loopback *l, int64_t capacity)
     return l->inside == MAP_FAILED || l->outside == MAP_FAILED ? -1 : 0;
 }
 
-/* As it is before anything went wrong. */
+/* Sets everything but the mappings and the capacity to its initial state. */
 static inline void loopback_reset(struct loopback *l)
 {
     char *inside = l->inside, *outside = l->outside;
@@ -467,7 +473,7 @@ static inline void loopback_reset(struct loopback *l)
     snprintf(l->device.name, sizeof l->device.name, "Loopback 1");
 }
 
-/* For struct kvg_device_source; context is a struct loopback after loopback_reset. */
+/* The `open` of struct kvg_device_source; context is a struct loopback after loopback_reset. */
 static inline struct kvg_device *loopback_open(void *context, char *why, size_t size)
 {
     struct loopback *l = context;

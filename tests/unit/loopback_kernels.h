@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * loopback_kernels.h: kernels that run in the memory of a loopback device: right ones of every kind that the
- * harness asks for (attention on both paths, store, quantising of Q), and the plain one that checks what was
- * made on the device. A test adds wrong ones of its own, made from these. A program has one device, `device`.
+ * loopback_kernels.h: kernels that run in the memory of a loopback device: a right kernel of every kind that
+ * the harness needs (attention on both paths, store, quantising of Q), and the plain kernel that checks
+ * inputs made on the device. A test adds wrong kernels of its own, made from these. A program has one
+ * device, `device`.
  */
 #ifndef KVG_TESTS_LOOPBACK_KERNELS_H
 #define KVG_TESTS_LOOPBACK_KERNELS_H
@@ -25,7 +26,7 @@ extern const struct kvg_kernel kvg_cpu_store_scalar, kvg_cpu_dequant_scalar, kvg
 
 static struct loopback device;
 
-/* ---------------------------------------------------------------- kernels in the device's memory */
+/* ---------------------------------------------------------------- right kernels */
 
 #define IN(pointer) loopback_inside(&device, pointer)
 
@@ -34,15 +35,15 @@ static inline struct kvg_scales scales_inside(struct kvg_scales s)
     return (struct kvg_scales){IN(s.q), IN(s.k), IN(s.v), s.stride};
 }
 
-static int overtakes; /* the kernel that runs does not wait for its stream */
+static int overtakes; /* 1: the kernel does not wait for its stream */
 
-/* The arguments with addresses that a CPU kernel can use. */
+/* The arguments with host addresses, which a CPU kernel can use. */
 static inline struct kvg_attention_args inside(const struct kvg_attention_args *args)
 {
     struct kvg_attention_args a = *args;
     assert_ptr_equal(a.stream, &device);
     if (!overtakes)
-        loopback_drain(&device); /* it waits for its stream */
+        loopback_drain(&device);
     a.q = IN(a.q);
     a.k_cache.data = IN(a.k_cache.data);
     a.v_cache.data = IN(a.v_cache.data);
@@ -60,8 +61,7 @@ static inline struct kvg_attention_args inside(const struct kvg_attention_args *
 static inline int dequant(const struct kvg_attention_args *args)
 {
     const struct kvg_attention_args a = inside(args);
-    return kvg_cpu_dequant_scalar.attention(
-        &a); /* with the threads of the problem, which sized the workspace */
+    return kvg_cpu_dequant_scalar.attention(&a); /* the workspace is for the number of threads in a.problem */
 }
 
 static inline int fp8(const struct kvg_attention_args *args)
@@ -96,7 +96,7 @@ static inline int quantize_q(const struct kvg_quantize_q_args *args)
     return kvg_cpu_store_scalar.quantize_q(&a);
 }
 
-/* ---- the plain kernel: textbook attention in double, float or bf16 out ---- */
+/* ---- the plain kernel: textbook attention in double, output in float ---- */
 
 static inline double element(const struct kvg_attention_args *a, const struct kvg_pages *pages, int64_t b,
                              int64_t t, int64_t head, int64_t d)
@@ -164,7 +164,7 @@ static inline int plain(const struct kvg_attention_args *args)
     return KVG_OK;
 }
 
-/* ---- registered ---- */
+/* ---- the structs to register ---- */
 
 static inline int supports_dequant(const struct kvg_problem *p, char *why, size_t size)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * conditions_nvml.c: clocks, power, energy, temperature and throttling during a row's samples, from the
- * driver's management library (NVML), opened when the device is. A thread looks every 10 ms between begin and
- * end, and once more at the end, so that a short measurement has its sample too. The prototypes are those of
- * NVML's public documentation; its header is not needed to build.
+ * conditions_nvml.c: clocks, power, energy, temperature and throttling while a row's samples run, read from
+ * the driver's management library (NVML), which is opened together with the device. A thread takes a sample
+ * every 10 ms between begin and end. One more sample is taken at the end, so that a short measurement has
+ * one too. The prototypes are copied from NVML's public documentation; its header is not needed to build.
  */
 #include "gpu.h"
 
@@ -43,9 +43,9 @@ struct entry_points {
     int (*driver_version)(char *, unsigned);
     int (*by_bus_id)(const char *, nvml_device *);
     int (*clock)(nvml_device, int, unsigned *);            /* MHz */
-    int (*power)(nvml_device, unsigned *);                 /* mW, a mean over some time on newer boards */
+    int (*power)(nvml_device, unsigned *);                 /* mW, on newer boards averaged over some time */
     int (*power_limit)(nvml_device, unsigned *);           /* mW */
-    int (*fields)(nvml_device, int, struct field_value *); /* power of this instant among them */
+    int (*fields)(nvml_device, int, struct field_value *); /* here: the instantaneous power */
     int (*energy)(nvml_device, unsigned long long *);      /* mJ since the driver was loaded */
     int (*temperature)(nvml_device, int, unsigned *);      /* degrees Celsius */
     int (*throttle)(nvml_device, unsigned long long *);    /* bits, below */
@@ -59,15 +59,15 @@ struct kvg_nvml {
     void *library;
     struct entry_points call;
     nvml_device device;
-    /* one row's */
+    /* state of one row */
     pthread_t thread;
     int running;
     pthread_mutex_t lock;
     pthread_cond_t wake;
     int stop;
     struct sample samples[MOST_SAMPLES];
-    int n, every,
-        skipped;      /* of the looks, every so many is kept: when the samples are full, half of them go */
+    int n;            /* samples kept: one of `every`; when the array is full, every second one is dropped */
+    int every, taken; /* taken: samples so far, kept or not */
     double power_sum; /* W */
     int64_t power_n;
     unsigned long long throttle;
@@ -100,7 +100,7 @@ static int load(void *library, struct entry_points *c)
     };
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
         void *symbol = dlsym(library, wanted[i].name);
-        if (!symbol && wanted[i].to == (void *)&c->throttle) /* its name before driver 535 */
+        if (!symbol && wanted[i].to == (void *)&c->throttle) /* the older name, before driver 535 */
             symbol = dlsym(library, "nvmlDeviceGetCurrentClocksThrottleReasons");
         if (!symbol && wanted[i].needed)
             return -1;
@@ -109,15 +109,15 @@ static int load(void *library, struct entry_points *c)
     return 0;
 }
 
-/* What does not change between rows. */
+/* Facts that do not change between rows. */
 static void board_facts(struct kvg_gpu *g, const struct kvg_nvml *n)
 {
     char version[96] = "";
     unsigned limit = 0;
     if (n->call.driver_version && n->call.driver_version(version, sizeof version) == SUCCESS)
-        kvg_gpu_fact(g, "nvidia_driver", "%s", version);
+        kvg_gpu_add_fact(g, "nvidia_driver", "%s", version);
     if (n->call.power_limit && n->call.power_limit(n->device, &limit) == SUCCESS)
-        kvg_gpu_fact(g, "gpu_power_limit_w", "%.0f", limit * 1e-3);
+        kvg_gpu_add_fact(g, "gpu_power_limit_w", "%.0f", limit * 1e-3);
 }
 
 void kvg_gpu_nvml_open(struct kvg_gpu *g)
@@ -181,7 +181,7 @@ void kvg_gpu_nvml_close(struct kvg_gpu *g)
     g->nvml = NULL;
 }
 
-/* ---------------------------------------------------------------- one look */
+/* ---------------------------------------------------------------- one sample */
 
 static double power_now(const struct kvg_nvml *n)
 {
@@ -197,7 +197,7 @@ static double power_now(const struct kvg_nvml *n)
 
 static void keep(struct kvg_nvml *n, struct sample s)
 {
-    if (n->skipped++ % n->every)
+    if (n->taken++ % n->every)
         return;
     if (n->n == MOST_SAMPLES) {
         for (int i = 0; i < MOST_SAMPLES / 2; i++)
@@ -208,7 +208,7 @@ static void keep(struct kvg_nvml *n, struct sample s)
     n->samples[n->n++] = s;
 }
 
-static void look(struct kvg_nvml *n)
+static void take_sample(struct kvg_nvml *n)
 {
     struct sample s = {0, 0};
     unsigned long long reasons = 0;
@@ -234,7 +234,7 @@ static void *watch(void *context)
     pthread_mutex_lock(&n->lock);
     while (!n->stop) {
         struct timespec until;
-        look(n);
+        take_sample(n);
         clock_gettime(CLOCK_MONOTONIC, &until);
         until.tv_nsec += PERIOD_NS;
         until.tv_sec += until.tv_nsec / 1000000000;
@@ -254,7 +254,7 @@ void kvg_gpu_conditions_begin(struct kvg_device *d)
     if (!n)
         return;
     join(n);
-    n->stop = n->n = n->skipped = 0;
+    n->stop = n->n = n->taken = 0;
     n->every = 1;
     n->power_sum = 0;
     n->power_n = 0;
@@ -273,7 +273,7 @@ static void name_reasons(unsigned long long reasons, char *out, size_t size)
         {0x2, "applications_clocks"}, {0x4, "power_cap"},         {0x8, "hw_slowdown"},
         {0x10, "sync_boost"},         {0x20, "thermal_slowdown"}, {0x40, "hw_thermal_slowdown"},
         {0x80, "power_brake"},        {0x100, "display_clocks"},
-    }; /* 0x1 is an idle GPU, which nothing holds back */
+    }; /* 0x1 means idle, which is no limit */
     size_t length = 0;
     out[0] = 0;
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
@@ -297,7 +297,7 @@ void kvg_gpu_conditions_end(struct kvg_device *d, struct kvg_device_conditions *
     join(n);
     if (!n->n)
         n->every = 1;
-    look(n);
+    take_sample(n);
     const struct sample middle = n->samples[n->n / 2];
     out->sm_clock = middle.sm ? middle.sm * 1e6 : NAN;
     out->memory_clock = middle.memory ? middle.memory * 1e6 : NAN;

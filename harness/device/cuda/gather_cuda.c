@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * gather_cuda.c: the gather roof of a case: the best that plain kernels reach that read the keys its queries
- * see, K and V, and nothing else.
+ * gather_cuda.c: the gather roof of a case: the highest rate at which kernels that only read can read the K
+ * and V of the keys that the case's queries see.
  *
- * The host follows the block table and writes down runs (harness/gather_runs.h), one 64-bit word each. The
- * list replaces the block table: a kernel waits for one word before the bytes of a run, as an attention
- * kernel waits for the table; what the list itself takes (0.03 to 0.2 % of the bytes in usual shapes) is not
- * counted. Whole blocks read runs of 16 KB of K and of V, warps runs of 2 KB; which of the two and which grid
- * is best depends on the shape, so all are tried, each with cold caches.
+ * The host follows the block table and lists runs (harness/device/gather_runs.h), one 64-bit word each. The
+ * list replaces the block table: a kernel waits for one word before it reads a run, as an attention kernel
+ * waits for an entry of the table. The bytes of the list (0.03 to 0.2 % in usual shapes) are not counted.
+ * Either a block reads runs of up to 16 KB of K and of V, or a warp reads runs of up to 2 KB. Which of the
+ * two and which grid size is fastest depends on the shape, so all combinations are tried, each with cold
+ * caches.
  */
 #include "gpu.h"
 
@@ -26,10 +27,11 @@ struct gather_pass {
 static cudaError_t launch(struct kvg_gpu *g, void *context)
 {
     const struct gather_pass *p = context;
-    return kvg_gpu_gather(&p->runs, p->blocks, g->word + 4, g->stream);
+    return kvg_launch_gather(&p->runs, p->blocks, g->word + 4, g->stream);
 }
 
-/* Lowers *best to the shortest of some cold passes; 1 if it did, -1 when the device failed. */
+/* Lowers *best to the shortest time of `passes` cold passes. 1 if it was lowered, 0 if not, -1 when the
+ * device failed. */
 static int try_passes(struct kvg_gpu *g, struct gather_pass *p, int passes, double *best)
 {
     int better = 0;
@@ -47,7 +49,8 @@ static int try_passes(struct kvg_gpu *g, struct gather_pass *p, int passes, doub
 
 static double shortest(struct kvg_gpu *g, const struct kvg_gpu_runs kinds[2])
 {
-    static const int grids[] = {2, 4, 8, 16, 0}; /* blocks a multiprocessor; 0: one for each piece of work */
+    static const int grids[] = {2, 4, 8, 16,
+                                0}; /* blocks per multiprocessor; 0: one block for each piece of work */
     struct gather_pass best_pass = {.runs = kinds[0]};
     double best = INFINITY;
     for (int kind = 0; kind < 2; kind++)
@@ -62,7 +65,7 @@ static double shortest(struct kvg_gpu *g, const struct kvg_gpu_runs kinds[2])
     return try_passes(g, &best_pass, MORE_PASSES, &best) < 0 ? NAN : best;
 }
 
-/* Runs of at most `longest` units, on the device; the caller releases list->data. */
+/* Uploads the runs of at most `longest` units. The caller releases list->data. */
 static int make_runs(struct kvg_gpu *g, const struct kvg_gather_shape *shape, int64_t longest,
                      struct kvg_gpu_scratch *list, int64_t *count)
 {
@@ -72,7 +75,8 @@ static int make_runs(struct kvg_gpu *g, const struct kvg_gather_shape *shape, in
     if (!runs)
         return kvg_gpu_refuse(g, "gather roof: out of host memory for %lld runs", (long long)*count);
     (void)kvg_gather_runs(shape, longest, runs);
-    const int failed = kvg_gpu_scratch(g, list, bytes) || kvg_gpu_upload(&g->device, list->data, runs, bytes);
+    const int failed =
+        kvg_gpu_reserve_scratch(g, list, bytes) || kvg_gpu_upload(&g->device, list->data, runs, bytes);
     free(runs);
     return failed ? -1 : 0;
 }

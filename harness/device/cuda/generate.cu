@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * generate.cu: synthetic tensors on the device, the bits of harness/inputs/generate.h. A thread makes the
- * four values that share one Philox counter (dims 16 apart); half a warp writes 16 values side by side. The
- * quantile table lies in shared memory.
+ * generate.cu: synthetic tensors on the device, with the bits that harness/inputs/generate.h defines. A
+ * thread makes the four values of one Philox counter (dims 16 apart); the 16 threads of half a warp write 16
+ * consecutive values. The quantile table is copied to shared memory.
  */
 #include "launch.h"
 
@@ -16,9 +16,7 @@ __device__ static philox4x32_ctr_t random_words(const struct kvg_generator &g, u
     return philox4x32_R(10, counter, key);
 }
 
-/* Dims dim, dim + 16, dim + 32, dim + 48 of one row, before their rounding to bf16: kvg_generate four at a
- * time.
- */
+/* The deviates z of dims dim, dim + 16, dim + 32 and dim + 48 of one row, as in kvg_generator_value. */
 __device__ static void four(const struct kvg_generator &g, const struct kvg_normal_segment *table,
                             uint32_t token, uint32_t head, uint32_t dim, float (&x)[4])
 {
@@ -68,8 +66,9 @@ __global__ void __launch_bounds__(THREADS)
         }
 }
 
-extern "C" cudaError_t kvg_gpu_generate(const struct kvg_generator *g, const struct kvg_normal_segment *table,
-                                        int64_t tokens, uint16_t *out, int mp, cudaStream_t stream)
+extern "C" cudaError_t kvg_launch_generate(const struct kvg_generator *g,
+                                           const struct kvg_normal_segment *table, int64_t tokens,
+                                           uint16_t *out, int mp, cudaStream_t stream)
 {
     if (g->heads < 0 || g->heads > 65535 || tokens < 0)
         return cudaErrorInvalidValue;

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * matrix_roof.c: how fast this GPU multiplies matrices, by the vendor's own library: bf16, and e4m3 with fast
- * and with promoted accumulation. The products are square, the operands random (zeros would draw less power
- * and run faster), the output is bf16.
+ * matrix_roof.c: rates of matrix products by the vendor's library (cuBLASLt): bf16, and e4m3 with fast and
+ * with promoted accumulation. The matrices are square, the operands random (zeros would draw less power and
+ * run faster), the output is bf16.
  *
- * cuBLASLt takes half a gigabyte, so it is neither linked nor bundled but opened when it is there: in the
- * loader's path, else where the CUDA toolkit is usually installed. Its header is needed to build; without it,
- * and without the library, the rates are NaN and the reason is told.
+ * cuBLASLt is half a gigabyte, so it is neither linked nor bundled. It is opened at run time from the
+ * loader's path, or from the usual places of the CUDA toolkit. Its header is needed at build time. Without
+ * header or library the rates are NaN and the reason is reported.
  */
 #include "gpu.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static void add_why(struct kvg_device_roofs *out, const char *why)
@@ -44,9 +43,9 @@ int kvg_gpu_matrix_roofs(struct kvg_gpu *g, struct kvg_device_roofs *out)
 
 enum {
     SIZE = 8192,            /* rows, columns and depth */
-    ALGORITHMS = 2,         /* of the library's first choices, tried */
-    BURST_PRODUCTS = 3,     /* one burst */
-    BURSTS = 4,             /* the best counts */
+    ALGORITHMS = 2,         /* how many of the library's first choices are tried */
+    BURST_PRODUCTS = 3,     /* products in a burst */
+    BURSTS = 4,             /* the best one counts */
     SUSTAINED_SAMPLES = 32, /* the median counts */
     WORKSPACE = 64 << 20
 };
@@ -70,7 +69,7 @@ struct lt {
     __typeof__(&cublasLtMatmulPreferenceSetAttribute) preference_set;
 };
 
-/* The last match of a pattern, which is the newest version. */
+/* Opens the last match of a pattern that can be opened: the newest version. */
 static void *open_newest(const char *pattern)
 {
     glob_t found;
@@ -134,7 +133,7 @@ struct product {
     cublasLtMatmulHeuristicResult_t found[ALGORITHMS];
     int n_found, chosen;
     void *a, *b, *c, *workspace;
-    cublasStatus_t status; /* the last that was not success */
+    cublasStatus_t status; /* the last one that was not success */
 };
 
 static int ok(struct product *x, cublasStatus_t status)
@@ -144,7 +143,7 @@ static int ok(struct product *x, cublasStatus_t status)
     return status == CUBLAS_STATUS_SUCCESS;
 }
 
-/* A transposed times B, both SIZE by SIZE, depth along the columns: the one form that FP8 takes. */
+/* A transposed times B, both SIZE by SIZE and column-major: the only form that cuBLASLt supports for FP8. */
 static int describe(struct product *x, cudaDataType_t type, int fast)
 {
     const struct lt *lt = x->lt;
@@ -199,18 +198,19 @@ static int multiply(struct kvg_gpu *g, struct product *x, int times)
     return 0;
 }
 
-/* Seconds of one product in a run of some; NaN when the library or the device failed. */
+/* Seconds per product in a run of `times`; NaN when the library or the device failed. */
 static double time_products(struct kvg_gpu *g, struct product *x, int times)
 {
     double seconds = NAN;
     if (kvg_gpu_start(&g->device, 1) || multiply(g, x, times) || kvg_gpu_stop(&g->device, &seconds)) {
-        (void)cudaGetLastError(); /* of a launch inside the library */
+        (void)cudaGetLastError(); /* clears the error of a launch inside the library */
         return NAN;
     }
     return seconds / times;
 }
 
-/* Shortest over the algorithms, and which it was; the first run of each loads its code and does not count. */
+/* Seconds per product of the fastest algorithm, which becomes x->chosen. The first run of each algorithm
+ * loads its code and does not count. */
 static double burst(struct kvg_gpu *g, struct product *x)
 {
     double best = INFINITY;
@@ -221,7 +221,7 @@ static double burst(struct kvg_gpu *g, struct product *x)
             if (g->device.lost)
                 return NAN;
             if (isnan(t))
-                break; /* this algorithm will not do */
+                break; /* this algorithm does not work */
             if (i && t < best) {
                 best = t;
                 best_algorithm = x->chosen;
@@ -231,13 +231,8 @@ static double burst(struct kvg_gpu *g, struct product *x)
     return best < INFINITY ? best : NAN;
 }
 
-static int compare(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Products back to back: events lie between them, and nothing waits until the last. */
+/* Median seconds per product, run back to back: events are recorded between the samples, and the host waits
+ * only after the last one. `one` is the time of one product in a burst. */
 static double sustained(struct kvg_gpu *g, struct product *x, double one)
 {
     const int times = (int)ceil(SUSTAINED_SECONDS / SUSTAINED_SAMPLES / one);
@@ -265,11 +260,10 @@ static double sustained(struct kvg_gpu *g, struct product *x, double one)
         (void)kvg_gpu_fail(g, e, "a run of matrix products");
     if (e != cudaSuccess || failed)
         return NAN;
-    qsort(t, SUSTAINED_SAMPLES, sizeof t[0], compare);
-    return t[SUSTAINED_SAMPLES / 2];
+    return kvg_gpu_median(t, SUSTAINED_SAMPLES);
 }
 
-/* Rates of one kind; sustained_rate may be NULL. -1 when the device is lost. */
+/* Rates of one kind of product. sustained_rate may be NULL. -1 when the device failed. */
 static int measure(struct kvg_gpu *g, struct product *x, const char *name, cudaDataType_t type, int fast,
                    struct kvg_device_roofs *out, double *burst_rate, double *sustained_rate)
 {
@@ -278,9 +272,9 @@ static int measure(struct kvg_gpu *g, struct product *x, const char *name, cudaD
     char why[96];
     x->status = CUBLAS_STATUS_SUCCESS;
     x->n_found = x->chosen = 0;
-    cudaError_t e = kvg_gpu_noise(dtype, x->a, (int64_t)SIZE * SIZE, 7, g->multiprocessors, g->stream);
+    cudaError_t e = kvg_launch_noise(dtype, x->a, (int64_t)SIZE * SIZE, 7, g->multiprocessors, g->stream);
     if (e == cudaSuccess)
-        e = kvg_gpu_noise(dtype, x->b, (int64_t)SIZE * SIZE, 8, g->multiprocessors, g->stream);
+        e = kvg_launch_noise(dtype, x->b, (int64_t)SIZE * SIZE, 8, g->multiprocessors, g->stream);
     if (e != cudaSuccess)
         return kvg_gpu_fail(g, e, "operands of matrix products");
     if (describe(x, type, fast) && choose(x)) {
@@ -299,7 +293,7 @@ static int measure(struct kvg_gpu *g, struct product *x, const char *name, cudaD
 
 static int measure_all(struct kvg_gpu *g, struct product *x, struct kvg_device_roofs *out)
 {
-    /* Bursts first, while the GPU is cool; bf16's own sustained run comes last. */
+    /* The kind without a sustained run comes first, while the GPU is cool. */
     return measure(g, x, "e4m3 promoted", CUDA_R_8F_E4M3, 0, out, &out->fp8_promoted, NULL) ||
                    measure(g, x, "e4m3", CUDA_R_8F_E4M3, 1, out, &out->fp8_burst, &out->fp8_sustained) ||
                    measure(g, x, "bf16", CUDA_R_16BF, 0, out, &out->bf16_burst, &out->bf16_sustained)
@@ -307,7 +301,7 @@ static int measure_all(struct kvg_gpu *g, struct product *x, struct kvg_device_r
                : 0;
 }
 
-/* Operands, result and workspace in one piece. */
+/* Allocates operands, result and workspace as one buffer, and measures. */
 static int with_memory(struct kvg_gpu *g, struct product *x, struct kvg_device_roofs *out)
 {
     const int64_t matrix = 2LL * SIZE * SIZE;
@@ -315,8 +309,8 @@ static int with_memory(struct kvg_gpu *g, struct product *x, struct kvg_device_r
     if (!data && g->device.lost)
         return -1;
     if (!data) {
-        add_why(out, "matrix rates: no device memory left for them");
-        g->device.error[0] = 0; /* told, and nothing failed */
+        add_why(out, "matrix rates: too little free device memory");
+        g->device.error[0] = 0; /* reported in `why`; this is no failure */
         return 0;
     }
     x->a = data;
@@ -328,7 +322,7 @@ static int with_memory(struct kvg_gpu *g, struct product *x, struct kvg_device_r
     return failed;
 }
 
-/* The library stays open: one that holds GPU code is not safe to close. */
+/* The library stays open: a library that holds GPU code cannot be closed safely. */
 int kvg_gpu_matrix_roofs(struct kvg_gpu *g, struct kvg_device_roofs *out)
 {
     struct lt lt;
@@ -340,7 +334,7 @@ int kvg_gpu_matrix_roofs(struct kvg_gpu *g, struct kvg_device_roofs *out)
                                "/usr/local/cuda*/lib64");
         return 0;
     }
-    kvg_gpu_fact(g, "cublaslt", "%zu", lt.version());
+    kvg_gpu_add_fact(g, "cublaslt", "%zu", lt.version());
     const cublasStatus_t status = lt.create(&x.handle);
     if (status != CUBLAS_STATUS_SUCCESS) {
         char why[64];

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * memory.cu: what is in device memory: a hash of it, and where two buffers differ. Both read at the speed of
- * the memory; a buffer that does not start at a multiple of 16 is read byte by byte.
+ * memory.cu: hash of device memory, first difference of two buffers, and packing of pages. Hash and
+ * comparison run at the bandwidth of the memory; a buffer that does not start at a multiple of 16 is read
+ * byte by byte.
  */
 #include "launch.h"
 
-/* Four blocks a multiprocessor leave registers for all the loads at once. */
+/* With four resident blocks per multiprocessor a thread has enough registers for AHEAD loads in flight. */
 enum { THREADS = 256, RESIDENT = 4, AHEAD = 8 };
 
 /* 16 bytes at data + 16 i. */
@@ -22,7 +23,7 @@ template <bool ALIGNED> __device__ inline ulonglong2 load(const uint8_t *data, i
     return v;
 }
 
-/* The last bytes % 16, filled up with zeros. */
+/* The last bytes % 16 bytes, padded with zeros. */
 __device__ inline ulonglong2 load_tail(const uint8_t *data, int64_t bytes)
 {
     ulonglong2 v = {0, 0};
@@ -38,10 +39,10 @@ __device__ inline ulonglong2 load_tail(const uint8_t *data, int64_t bytes)
 
 /* ---------------------------------------------------------------- hash */
 
-#define PLACE 0x9e3779b97f4a7c15ull /* word n is mixed with (n + 1) times this */
+#define PLACE 0x9e3779b97f4a7c15ull /* word n is mixed with (n + 1) * PLACE */
 
-/* A bijection for each place, so that a change of one word always changes the sum; not linear, so that a swap
- * of two does too. */
+/* For each place a bijection of the word, so that a change of one word always changes the sum. The function
+ * is not linear, so that swapping two words changes the sum too. */
 __device__ inline uint64_t mix(uint64_t word, uint64_t place)
 {
     uint64_t x = (word ^ place) * 0xff51afd7ed558ccdull;
@@ -82,13 +83,14 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
 
 /* ---------------------------------------------------------------- differs */
 
-/* First byte in which two words of 8 differ; they do. */
+/* First byte in which two different 8-byte words differ. */
 __device__ inline int first_byte(unsigned long long a, unsigned long long b)
 {
     return (__ffsll((long long)(a ^ b)) - 1) / 8;
 }
 
-/* Most bytes behind the first difference need no atomic: what was found already is looked at before. */
+/* Reads the minimum found so far first, so that most bytes after the first difference need no atomic
+ * operation. */
 __device__ inline void lower(unsigned long long *first, int64_t at)
 {
     if ((unsigned long long)at < *(volatile unsigned long long *)first)
@@ -126,7 +128,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
 
 /* ---------------------------------------------------------------- pack */
 
-/* A block takes a piece at a time. T divides its bytes and both addresses. */
+/* A block copies one piece at a time. sizeof(T) divides the piece's bytes and both addresses. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     pack_kernel(T *to, const T *from, int64_t units, const int32_t *index, int64_t count)
@@ -148,8 +150,8 @@ static unsigned blocks_for(int64_t bytes, int ahead, int mp)
     return (unsigned)(wanted < 1 ? 1 : wanted < most ? wanted : most);
 }
 
-extern "C" cudaError_t kvg_gpu_hash(const void *data, int64_t bytes, uint64_t *sum, int mp,
-                                    cudaStream_t stream)
+extern "C" cudaError_t kvg_launch_hash(const void *data, int64_t bytes, uint64_t *sum, int mp,
+                                       cudaStream_t stream)
 {
     const unsigned blocks = blocks_for(bytes, AHEAD, mp);
     unsigned long long *to = (unsigned long long *)sum;
@@ -160,8 +162,8 @@ extern "C" cudaError_t kvg_gpu_hash(const void *data, int64_t bytes, uint64_t *s
     return cudaGetLastError();
 }
 
-extern "C" cudaError_t kvg_gpu_differs(const void *a, const void *b, int64_t bytes, uint64_t *first, int mp,
-                                       cudaStream_t stream)
+extern "C" cudaError_t kvg_launch_differs(const void *a, const void *b, int64_t bytes, uint64_t *first,
+                                          int mp, cudaStream_t stream)
 {
     const unsigned blocks = blocks_for(bytes, AHEAD / 2, mp);
     const uint8_t *x = (const uint8_t *)a, *y = (const uint8_t *)b;
@@ -183,8 +185,8 @@ static cudaError_t launch_pack(void *to, const void *from, int64_t bytes, const 
     return cudaGetLastError();
 }
 
-extern "C" cudaError_t kvg_gpu_pack(void *to, const void *from, int64_t bytes, const int32_t *index,
-                                    int64_t count, cudaStream_t stream)
+extern "C" cudaError_t kvg_launch_pack(void *to, const void *from, int64_t bytes, const int32_t *index,
+                                       int64_t count, cudaStream_t stream)
 {
     if (bytes <= 0 || count <= 0)
         return cudaSuccess;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * memory_cuda.c: device memory. Copies between host and device go through two pinned buffers, one being
- * filled while the other travels: the driver copies pageable memory at a fraction of the bus's speed.
+ * memory_cuda.c: device memory. Copies between host and device go through two pinned buffers: the CPU fills
+ * or empties one while the other is transferred. The driver alone copies pageable memory at a fraction of
+ * the bus bandwidth.
  */
 #include "gpu.h"
 
@@ -41,7 +42,7 @@ int kvg_gpu_memory(struct kvg_device *d, int64_t *available, int64_t *total)
     return 0;
 }
 
-int kvg_gpu_scratch(struct kvg_gpu *g, struct kvg_gpu_scratch *s, int64_t bytes)
+int kvg_gpu_reserve_scratch(struct kvg_gpu *g, struct kvg_gpu_scratch *s, int64_t bytes)
 {
     if (bytes <= s->bytes)
         return 0;
@@ -57,7 +58,7 @@ int kvg_gpu_scratch(struct kvg_gpu *g, struct kvg_gpu_scratch *s, int64_t bytes)
 
 /* ---------------------------------------------------------------- copies */
 
-/* One core copies at 5 to 10 GB/s, which the bus beats. */
+/* One core copies at 5 to 10 GB/s, less than the bus, so large copies use up to 4 threads. */
 static void copy(void *to, const void *from, int64_t bytes)
 {
     enum { PART = 1 << 20 };
@@ -79,7 +80,7 @@ int kvg_gpu_upload(struct kvg_device *d, void *to, const void *from, int64_t byt
         const int side = g->side;
         g->side = !side;
         const int64_t n = chunk(bytes, at);
-        cudaError_t e = cudaEventSynchronize(g->staged[side]); /* its last journey is over */
+        cudaError_t e = cudaEventSynchronize(g->staged[side]); /* its previous transfer has ended */
         if (e == cudaSuccess) {
             copy(g->staging[side], (const char *)from + at, n);
             e = cudaMemcpyAsync((char *)to + at, g->staging[side], (size_t)n, cudaMemcpyHostToDevice,
@@ -93,7 +94,7 @@ int kvg_gpu_upload(struct kvg_device *d, void *to, const void *from, int64_t byt
     return 0;
 }
 
-/* Queues the piece that begins at `at`. */
+/* Queues the transfer of the piece that begins at `at`. */
 static cudaError_t fetch(struct kvg_gpu *g, const void *from, int64_t bytes, int64_t at)
 {
     const int side = at / KVG_GPU_STAGING % 2;
@@ -136,40 +137,40 @@ static cudaError_t fetch_word(struct kvg_gpu *g)
     return e == cudaSuccess ? cudaStreamSynchronize(g->stream) : e;
 }
 
-int kvg_gpu_hash_of(struct kvg_device *d, const void *data, int64_t bytes, uint64_t *hash)
+int kvg_gpu_hash(struct kvg_device *d, const void *data, int64_t bytes, uint64_t *hash)
 {
     struct kvg_gpu *g = kvg_gpu_of(d);
     cudaError_t e = cudaMemsetAsync(g->word, 0, sizeof *g->word, g->stream);
     if (e == cudaSuccess && bytes > 0)
-        e = kvg_gpu_hash(data, bytes, g->word, g->multiprocessors, g->stream);
+        e = kvg_launch_hash(data, bytes, g->word, g->multiprocessors, g->stream);
     if (e == cudaSuccess)
         e = fetch_word(g);
     if (e != cudaSuccess)
         return kvg_gpu_fail(g, e, "hash of %lld bytes", (long long)bytes);
-    *hash = *g->word_host + (uint64_t)bytes * 0xd6e8feb86659fd93u; /* zeros at the end count too */
+    *hash =
+        *g->word_host + (uint64_t)bytes * 0xd6e8feb86659fd93u; /* the length, since the tail is zero-padded */
     return 0;
 }
 
-int kvg_gpu_first_difference(struct kvg_device *d, const void *a, const void *b, int64_t bytes,
-                             int64_t *first)
+int kvg_gpu_differs(struct kvg_device *d, const void *a, const void *b, int64_t bytes, int64_t *first)
 {
     struct kvg_gpu *g = kvg_gpu_of(d);
     cudaError_t e = cudaMemsetAsync(g->word, 0xff, sizeof *g->word, g->stream);
     if (e == cudaSuccess && bytes > 0)
-        e = kvg_gpu_differs(a, b, bytes, g->word, g->multiprocessors, g->stream);
+        e = kvg_launch_differs(a, b, bytes, g->word, g->multiprocessors, g->stream);
     if (e == cudaSuccess)
         e = fetch_word(g);
     if (e != cudaSuccess)
         return kvg_gpu_fail(g, e, "comparison of %lld bytes", (long long)bytes);
-    *first = (int64_t)*g->word_host; /* all ones: none */
+    *first = (int64_t)*g->word_host; /* still all ones (-1) when none differs */
     return 0;
 }
 
-int kvg_gpu_pack_pages(struct kvg_device *d, void *to, const void *from, int64_t bytes, const int32_t *index,
-                       int64_t count)
+int kvg_gpu_pack(struct kvg_device *d, void *to, const void *from, int64_t bytes, const int32_t *index,
+                 int64_t count)
 {
     struct kvg_gpu *g = kvg_gpu_of(d);
-    const cudaError_t e = kvg_gpu_pack(to, from, bytes, index, count, g->stream);
+    const cudaError_t e = kvg_launch_pack(to, from, bytes, index, count, g->stream);
     return e == cudaSuccess
                ? 0
                : kvg_gpu_fail(g, e, "packing %lld pieces of %lld bytes", (long long)count, (long long)bytes);

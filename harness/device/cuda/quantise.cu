@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * quantise.cu: the harness's own FP8 encoder on the device, by integer arithmetic alone (none of the
- * conversion instructions that the kernels under test use), and what is made with it: the store that fills a
- * cache, and operands for matrix products.
+ * quantise.cu: the harness's own FP8 encoder on the device, and the two kernels that use it: the store that
+ * fills a cache, and random operands for matrix products. The encoder uses integer arithmetic only, not the
+ * conversion instructions of the kernels under test.
  */
 #include "launch.h"
 
@@ -10,7 +10,7 @@ struct format {
     int mantissa_bits, bias;
     uint32_t largest; /* code of the largest finite value */
     uint32_t nan;
-    bool one_zero; /* no negative zero */
+    bool one_zero; /* the format has no negative zero */
 };
 template <int DTYPE> __device__ inline format format_of()
 {
@@ -19,16 +19,16 @@ template <int DTYPE> __device__ inline format format_of()
                                : format{3, 8, 0x7f, 0x80, true};
 }
 
-/* m / 2^shift to nearest, ties to even; m < 2^24. */
+/* m / 2^shift, rounded to nearest, ties to even; m < 2^24, shift >= 1. */
 __device__ inline uint32_t shift_rounded(uint32_t m, int shift)
 {
     if (shift > 24)
-        return 0; /* below half of the last place */
+        return 0; /* less than half a unit in the last place */
     const uint32_t half = 1u << (shift - 1);
     return (m + half - 1 + (m >> shift & 1)) >> shift;
 }
 
-/* To nearest even, saturating (infinities too), every NaN to one code. */
+/* Rounds to nearest even and saturates, infinities too. Every NaN gets the same code. */
 template <int DTYPE> __device__ inline uint8_t encode(float value)
 {
     const format f = format_of<DTYPE>();
@@ -39,7 +39,8 @@ template <int DTYPE> __device__ inline uint8_t encode(float value)
     const uint32_t significand = (magnitude & 0x7fffffu) | (magnitude >> 23 ? 0x800000u : 0u);
     const int drop = 23 - f.mantissa_bits;
     uint32_t code;
-    if (exponent >= 1) /* the hidden bit adds one to the exponent field, so does a carry */
+    if (exponent >=
+        1) /* the significand's hidden bit adds the missing 1 to the exponent field; a carry adds 1 more */
         code = ((uint32_t)(exponent - 1) << f.mantissa_bits) + shift_rounded(significand, drop);
     else
         code = shift_rounded(significand, drop + 1 - exponent);
@@ -52,9 +53,9 @@ template <int DTYPE> __device__ inline uint8_t encode(float value)
 
 enum { LANES = 16, TOKENS = 16, PIECE = 8 };
 
-/* One element; a bf16 cache takes the bits as they are. */
+/* Stores one element. A bf16 cache takes the bits unchanged. */
 template <int DTYPE>
-__device__ inline void put(const struct kvg_gpu_store &s, int64_t to, uint16_t bits, float scale)
+__device__ inline void put(const struct kvg_gpu_store_work &s, int64_t to, uint16_t bits, float scale)
 {
     if (DTYPE == KVG_BF16)
         ((uint16_t *)s.pages.data)[to] = bits;
@@ -63,9 +64,10 @@ __device__ inline void put(const struct kvg_gpu_store &s, int64_t to, uint16_t b
             encode<DTYPE>(__fdiv_rn(__uint_as_float((uint32_t)bits << 16), scale));
 }
 
-/* PIECE elements at once; source and destination are aligned for it. */
+/* Stores PIECE elements at once. Source and destination are aligned to PIECE elements. */
 template <int DTYPE>
-__device__ inline void put_piece(const struct kvg_gpu_store &s, int64_t to, const uint16_t *from, float scale)
+__device__ inline void put_piece(const struct kvg_gpu_store_work &s, int64_t to, const uint16_t *from,
+                                 float scale)
 {
     const uint4 v = __ldcs((const uint4 *)from);
     if (DTYPE == KVG_BF16) {
@@ -83,7 +85,7 @@ __device__ inline void put_piece(const struct kvg_gpu_store &s, int64_t to, cons
 }
 
 template <int DTYPE, bool PIECES>
-__global__ void __launch_bounds__(LANES *TOKENS) store_kernel(const struct kvg_gpu_store s)
+__global__ void __launch_bounds__(LANES *TOKENS) store_kernel(const struct kvg_gpu_store_work s)
 {
     const int64_t head = blockIdx.y;
     const float scale = s.scale ? s.scale[head * s.scale_stride] : 1.0f;
@@ -104,7 +106,7 @@ __global__ void __launch_bounds__(LANES *TOKENS) store_kernel(const struct kvg_g
     }
 }
 
-static int in_pieces(const struct kvg_gpu_store *s)
+static int in_pieces(const struct kvg_gpu_store_work *s)
 {
     const struct kvg_pages *p = &s->pages;
     return (uintptr_t)s->source % 16 == 0 && (uintptr_t)p->data % 16 == 0 && s->head_dim % PIECE == 0 &&
@@ -112,7 +114,7 @@ static int in_pieces(const struct kvg_gpu_store *s)
 }
 
 template <int DTYPE>
-static cudaError_t launch_store(const struct kvg_gpu_store *s, int mp, cudaStream_t stream)
+static cudaError_t launch_store(const struct kvg_gpu_store_work *s, int mp, cudaStream_t stream)
 {
     const int64_t needed = (s->tokens + TOKENS - 1) / TOKENS,
                   share = ((int64_t)mp * 64 + s->heads - 1) / s->heads;
@@ -124,7 +126,7 @@ static cudaError_t launch_store(const struct kvg_gpu_store *s, int mp, cudaStrea
     return cudaGetLastError();
 }
 
-extern "C" cudaError_t kvg_gpu_store(const struct kvg_gpu_store *s, int mp, cudaStream_t stream)
+extern "C" cudaError_t kvg_launch_store(const struct kvg_gpu_store_work *s, int mp, cudaStream_t stream)
 {
     if (s->heads < 0 || s->heads > 65535 || s->tokens < 0 || s->block_size < 1)
         return cudaErrorInvalidValue;
@@ -146,7 +148,7 @@ extern "C" cudaError_t kvg_gpu_store(const struct kvg_gpu_store *s, int mp, cuda
 
 /* ---------------------------------------------------------------- noise */
 
-/* The sum of four random bytes is near a normal of mean 510 and standard deviation 147.8. */
+/* The sum of four random bytes is close to a normal deviate of mean 510 and standard deviation 147.8. */
 template <int DTYPE>
 __global__ void __launch_bounds__(256) noise_kernel(void *out, int64_t elements, uint32_t seed)
 {
@@ -164,8 +166,8 @@ __global__ void __launch_bounds__(256) noise_kernel(void *out, int64_t elements,
     }
 }
 
-extern "C" cudaError_t kvg_gpu_noise(enum kvg_dtype dtype, void *out, int64_t elements, uint32_t seed, int mp,
-                                     cudaStream_t stream)
+extern "C" cudaError_t kvg_launch_noise(enum kvg_dtype dtype, void *out, int64_t elements, uint32_t seed,
+                                        int mp, cudaStream_t stream)
 {
     if (dtype == KVG_BF16)
         noise_kernel<KVG_BF16><<<mp * 16, 256, 0, stream>>>(out, elements, seed);

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * roofs_cuda.c: how fast the memory of this GPU is read and copied, how fast its last cache is read, and what
- * two events around nothing measure. The best of a few grid sizes and passes counts, over data that is not
- * zeros.
+ * roofs_cuda.c: rates of reading and copying device memory and of reading the last cache, and the time
+ * between two events around an empty kernel. Each rate is the best of several grid sizes and passes. The
+ * data is not zero.
  */
 #include "gpu.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 enum { PASSES = 3, GRIDS = 4, FLOOR_SAMPLES = 31 };
 
@@ -21,12 +20,12 @@ struct stream_pass {
 static cudaError_t launch_read(struct kvg_gpu *g, void *context)
 {
     const struct stream_pass *p = context;
-    return kvg_gpu_read(p->from, p->bytes, p->blocks, g->word + 4, g->stream);
+    return kvg_launch_read(p->from, p->bytes, p->blocks, g->word + 4, g->stream);
 }
 static cudaError_t launch_copy(struct kvg_gpu *g, void *context)
 {
     const struct stream_pass *p = context;
-    return kvg_gpu_copy(p->to, p->from, p->bytes, p->blocks, g->stream);
+    return kvg_launch_copy(p->to, p->from, p->bytes, p->blocks, g->stream);
 }
 static cudaError_t launch_engine_copy(struct kvg_gpu *g, void *context)
 {
@@ -36,16 +35,17 @@ static cudaError_t launch_engine_copy(struct kvg_gpu *g, void *context)
 static cudaError_t launch_cached(struct kvg_gpu *g, void *context)
 {
     const struct stream_pass *p = context;
-    return kvg_gpu_read_cached(p->from, p->bytes, p->times, p->blocks, g->word + 4, g->stream);
+    return kvg_launch_read_cached(p->from, p->bytes, p->times, p->blocks, g->word + 4, g->stream);
 }
 static cudaError_t launch_nothing(struct kvg_gpu *g, void *context)
 {
     (void)context;
-    return kvg_gpu_nothing(g->stream);
+    return kvg_launch_nothing(g->stream);
 }
 
-/* Shortest time over the passes and over so many grids: one block a piece of work; 4 (all that fit at once),
- * 8 and 32 blocks a multiprocessor. NaN when the device failed. */
+/* Shortest time over PASSES passes of each of the first `grids` grid sizes: one block for each piece of
+ * work, then 4 (all that are resident at once), 8 and 32 blocks per multiprocessor. NaN when the device
+ * failed. */
 static double shortest(struct kvg_gpu *g, cudaError_t (*launch)(struct kvg_gpu *, void *),
                        struct stream_pass *p, int grids)
 {
@@ -62,12 +62,6 @@ static double shortest(struct kvg_gpu *g, cudaError_t (*launch)(struct kvg_gpu *
     return best;
 }
 
-static int compare(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double floor_of(struct kvg_gpu *g)
 {
     double t[FLOOR_SAMPLES];
@@ -76,12 +70,11 @@ static double floor_of(struct kvg_gpu *g)
         if (isnan(t[i]))
             return NAN;
     }
-    qsort(t, FLOOR_SAMPLES, sizeof t[0], compare);
-    return t[FLOOR_SAMPLES / 2];
+    return kvg_gpu_median(t, FLOOR_SAMPLES);
 }
 
-/* A buffer of 4 GiB, or the largest half, quarter ... of it that there is room for; the flush buffer at last.
- */
+/* A buffer of 4 GiB, or of the largest half, quarter, ... of it that can be allocated; else the flush
+ * buffer. */
 static void *stream_buffer(struct kvg_gpu *g, int64_t *bytes)
 {
     for (*bytes = (int64_t)4 << 30; *bytes > g->flush_read; *bytes /= 2) {
@@ -99,7 +92,7 @@ static int measure(struct kvg_gpu *g, void *data, int64_t bytes, struct kvg_devi
     struct stream_pass read = {.from = data, .bytes = bytes};
     struct stream_pass copy = {.from = data, .to = (char *)data + bytes / 2, .bytes = bytes / 2};
     struct stream_pass cached = {.from = data, .bytes = g->l2_bytes / 4 / 65536 * 65536, .times = 64};
-    const cudaError_t e = kvg_gpu_noise(KVG_BF16, data, bytes / 2, 1, g->multiprocessors, g->stream);
+    const cudaError_t e = kvg_launch_noise(KVG_BF16, data, bytes / 2, 1, g->multiprocessors, g->stream);
     if (e != cudaSuccess)
         return kvg_gpu_fail(g, e, "filling the buffer of the roofs");
     out->floor = floor_of(g);

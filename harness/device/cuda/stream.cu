@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * stream.cu: kernels that move bytes and do nothing else: what the roofs are measured with, the flush, and
- * the wait that hides a launch. A thread keeps 8 loads of 16 bytes in flight and folds what it reads with
- * xor; a value that hardly ever comes up keeps the compiler from leaving the loads out, and where it does
- * come up the sink is written, which nobody reads.
+ * stream.cu: kernels that only move bytes or wait: those that measure the roofs, the flush of the caches,
+ * and the wait that hides the cost of a launch. A thread keeps 8 loads of 16 bytes in flight and combines
+ * the values with xor. It writes the result to a sink only when it equals one rare value: so the compiler
+ * cannot remove the loads, and almost nothing is written.
  */
 #include "launch.h"
 
-/* Four blocks a multiprocessor leave registers for eight loads; without the bound the compiler saves
- * registers and waits for every second load. */
+/* With four resident blocks per multiprocessor a thread has enough registers for eight loads. Without the
+ * bound the compiler saves registers and waits for every second load. */
 enum { THREADS = 256, RESIDENT = 4, AHEAD = 8, TILE = THREADS * AHEAD };
 
 __device__ inline uint4 fold(uint4 a, uint4 b)
@@ -45,7 +45,7 @@ static unsigned grid_of(int64_t blocks, int64_t pieces)
 
 /* ---------------------------------------------------------------- linear */
 
-/* How a load treats the caches: streaming data is first to go, ordinary data replaces what is there. */
+/* Cache policy of a load. Streaming data is evicted first; ordinary data replaces what the cache holds. */
 enum { STREAMING, ORDINARY };
 template <int HOW> __device__ inline uint4 load(const uint4 *p)
 {
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT) copy_kernel(uint4 *to, cons
     }
 }
 
-/* Volatile, so that each round reads again. */
+/* Volatile, so that every round reads the cache again. */
 __device__ inline uint4 load_last_cache(const uint4 *p)
 {
     uint4 v;
@@ -94,7 +94,7 @@ __device__ inline uint4 load_last_cache(const uint4 *p)
     return v;
 }
 
-/* Tiles of the buffer in turn, round after round. */
+/* The blocks read the tiles of the buffer in turn, in many rounds. */
 __global__ void __launch_bounds__(THREADS, RESIDENT)
     read_cached_kernel(const uint4 *data, unsigned tiles, unsigned pieces, uint4 *sink)
 {
@@ -121,8 +121,8 @@ __global__ void __launch_bounds__(THREADS) write_kernel(uint4 *data, int64_t n, 
     }
 }
 
-extern "C" cudaError_t kvg_gpu_read(const void *data, int64_t bytes, int64_t blocks, void *sink,
-                                    cudaStream_t stream)
+extern "C" cudaError_t kvg_launch_read(const void *data, int64_t bytes, int64_t blocks, void *sink,
+                                       cudaStream_t stream)
 {
     const int64_t n = bytes / 16;
     read_kernel<STREAMING><<<grid_of(blocks, (n + TILE - 1) / TILE), THREADS, 0, stream>>>(
@@ -130,8 +130,8 @@ extern "C" cudaError_t kvg_gpu_read(const void *data, int64_t bytes, int64_t blo
     return cudaGetLastError();
 }
 
-extern "C" cudaError_t kvg_gpu_copy(void *to, const void *from, int64_t bytes, int64_t blocks,
-                                    cudaStream_t stream)
+extern "C" cudaError_t kvg_launch_copy(void *to, const void *from, int64_t bytes, int64_t blocks,
+                                       cudaStream_t stream)
 {
     const int64_t n = bytes / 16;
     copy_kernel<<<grid_of(blocks, (n + TILE - 1) / TILE), THREADS, 0, stream>>>((uint4 *)to,
@@ -139,8 +139,8 @@ extern "C" cudaError_t kvg_gpu_copy(void *to, const void *from, int64_t bytes, i
     return cudaGetLastError();
 }
 
-extern "C" cudaError_t kvg_gpu_read_cached(const void *data, int64_t bytes, int times, int64_t blocks,
-                                           void *sink, cudaStream_t stream)
+extern "C" cudaError_t kvg_launch_read_cached(const void *data, int64_t bytes, int times, int64_t blocks,
+                                              void *sink, cudaStream_t stream)
 {
     const int64_t tiles = bytes / 16 / TILE, pieces = tiles * times;
     if (!tiles || pieces > INT32_MAX)
@@ -150,9 +150,9 @@ extern "C" cudaError_t kvg_gpu_read_cached(const void *data, int64_t bytes, int 
     return cudaGetLastError();
 }
 
-/* The reads come last, so that no cache line is left to be written back during a timed region. */
-extern "C" cudaError_t kvg_gpu_flush(void *data, int64_t written, int64_t read, void *sink, int mp,
-                                     cudaStream_t stream)
+/* The reads come last, so that no dirty cache line is written back during a timed region. */
+extern "C" cudaError_t kvg_launch_flush(void *data, int64_t written, int64_t read, void *sink, int mp,
+                                        cudaStream_t stream)
 {
     uint4 *p = (uint4 *)data;
     write_kernel<<<mp * 8, THREADS, 0, stream>>>(p, written / 16, 0x2545f491u);
@@ -170,7 +170,7 @@ template <typename T> __device__ inline T zero()
     return T();
 }
 
-/* Loads of K and V of one run, `step` lanes side by side, 4 + 4 a lane. */
+/* Reads K and V of one run with `step` lanes: 4 loads of K and 4 of V per lane. */
 template <typename T>
 __device__ inline T gather_run(const T *k, const T *v, uint64_t run, unsigned lane, unsigned step, T x)
 {
@@ -189,7 +189,7 @@ __device__ inline T gather_run(const T *k, const T *v, uint64_t run, unsigned la
     return x;
 }
 
-/* The next run is asked for before this one's bytes are waited for. */
+/* The word of the next run is loaded before the bytes of this run are needed. */
 template <typename T, bool WIDE>
 __global__ void __launch_bounds__(THREADS, RESIDENT)
     gather_kernel(const T *k, const T *v, const uint64_t *runs, int64_t count, T *sink)
@@ -224,8 +224,8 @@ static cudaError_t launch_gather(const struct kvg_gpu_runs *r, int64_t blocks, v
     return cudaGetLastError();
 }
 
-extern "C" cudaError_t kvg_gpu_gather(const struct kvg_gpu_runs *r, int64_t blocks, void *sink,
-                                      cudaStream_t stream)
+extern "C" cudaError_t kvg_launch_gather(const struct kvg_gpu_runs *r, int64_t blocks, void *sink,
+                                         cudaStream_t stream)
 {
     return r->unit == 16  ? launch_gather<uint4>(r, blocks, sink, stream)
            : r->unit == 4 ? launch_gather<uint32_t>(r, blocks, sink, stream)
@@ -249,17 +249,17 @@ __global__ void poke_kernel(volatile int *address)
     *address = 1;
 }
 
-extern "C" cudaError_t kvg_gpu_nothing(cudaStream_t stream)
+extern "C" cudaError_t kvg_launch_nothing(cudaStream_t stream)
 {
     nothing_kernel<<<1, 32, 0, stream>>>();
     return cudaGetLastError();
 }
-extern "C" cudaError_t kvg_gpu_spin(int64_t ticks, cudaStream_t stream)
+extern "C" cudaError_t kvg_launch_spin(int64_t ticks, cudaStream_t stream)
 {
     spin_kernel<<<1, 1, 0, stream>>>((long long)ticks);
     return cudaGetLastError();
 }
-extern "C" cudaError_t kvg_gpu_poke(void *address, cudaStream_t stream)
+extern "C" cudaError_t kvg_launch_poke(void *address, cudaStream_t stream)
 {
     poke_kernel<<<1, 1, 0, stream>>>((volatile int *)address);
     return cudaGetLastError();

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * time_cuda.c: the stream, and times by events on it; cold caches; recorded calls as CUDA graphs.
+ * time_cuda.c: the stream, times measured by events on it, the flush of the caches, and recorded calls as
+ * CUDA graphs.
  */
 #include "gpu.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 void *kvg_gpu_stream(struct kvg_device *d)
 {
     return kvg_gpu_of(d)->stream;
 }
 
-/* A launch that was refused leaves its error with the runtime, not with the stream. */
+/* A rejected launch leaves its error in the runtime (cudaGetLastError), not in the stream, so both are
+ * asked. */
 int kvg_gpu_finish(struct kvg_device *d)
 {
     struct kvg_gpu *g = kvg_gpu_of(d);
@@ -22,18 +25,18 @@ int kvg_gpu_finish(struct kvg_device *d)
     return e == cudaSuccess ? 0 : kvg_gpu_fail(g, e, "a call since the last wait");
 }
 
-int kvg_gpu_evict(struct kvg_device *d)
+int kvg_gpu_flush(struct kvg_device *d)
 {
     struct kvg_gpu *g = kvg_gpu_of(d);
-    const cudaError_t e =
-        kvg_gpu_flush(g->flush, g->flush_written, g->flush_read, g->word + 4, g->multiprocessors, g->stream);
+    const cudaError_t e = kvg_launch_flush(g->flush, g->flush_written, g->flush_read, g->word + 4,
+                                           g->multiprocessors, g->stream);
     return e == cudaSuccess ? 0 : kvg_gpu_fail(g, e, "flush of the caches");
 }
 
 int kvg_gpu_start(struct kvg_device *d, int hold)
 {
     struct kvg_gpu *g = kvg_gpu_of(d);
-    cudaError_t e = hold ? kvg_gpu_spin(g->hold_ticks, g->stream) : cudaSuccess;
+    cudaError_t e = hold ? kvg_launch_spin(g->hold_ticks, g->stream) : cudaSuccess;
     if (e == cudaSuccess)
         e = cudaEventRecord(g->begin, g->stream);
     return e == cudaSuccess ? 0 : kvg_gpu_fail(g, e, "start of a timed region");
@@ -62,7 +65,7 @@ double kvg_gpu_time(struct kvg_gpu *g, int cold, cudaError_t (*launch)(struct kv
                     void *context)
 {
     double seconds;
-    if ((cold && kvg_gpu_evict(&g->device)) || kvg_gpu_start(&g->device, !cold))
+    if ((cold && kvg_gpu_flush(&g->device)) || kvg_gpu_start(&g->device, !cold))
         return NAN;
     const cudaError_t e = launch(g, context);
     if (e != cudaSuccess) {
@@ -70,6 +73,18 @@ double kvg_gpu_time(struct kvg_gpu *g, int cold, cudaError_t (*launch)(struct kv
         return NAN;
     }
     return kvg_gpu_stop(&g->device, &seconds) ? NAN : seconds;
+}
+
+static int compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double kvg_gpu_median(double *values, int count)
+{
+    qsort(values, (size_t)count, sizeof *values, compare);
+    return values[count / 2];
 }
 
 /* ---------------------------------------------------------------- graphs */
@@ -90,7 +105,7 @@ static int instantiate(struct kvg_gpu *g, cudaGraph_t graph, void **recording)
     return kvg_gpu_fail(g, e, "making a graph of a call");
 }
 
-/* The capture is ended whatever the call did, or the stream could not be used again. */
+/* The capture is ended even when the call failed; otherwise the stream could not be used again. */
 int kvg_gpu_record(struct kvg_device *d, int (*call)(void *), void *context, void **recording)
 {
     struct kvg_gpu *g = kvg_gpu_of(d);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_case.c: case strings round-trip over random cases, identifiers are FNV-1a as published, and axes take
- * and refuse the values that they should.
+ * test_case.c: random cases survive a round trip through their case strings, identifiers are FNV-1a as
+ * published, and axes accept and reject the right values.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,7 +67,7 @@ static void ids_are_fnv_1a(void **unused)
     assert_true(kvg_fnv1a("foobar") == UINT64_C(0x85944171f73967e8));
 }
 
-/* Hosts with more or fewer CPUs give a GPU's case the same name. */
+/* A case of a GPU kernel has the same name on hosts with different numbers of CPUs. */
 static void gpu_cases_have_no_threads(void **unused)
 {
     struct kvg_case c, back;
@@ -115,7 +115,7 @@ static void every_option_is_named_like_its_axis(void **unused)
 {
     (void)unused;
     for (int a = 0; a < KVG_AXIS_COUNT; a++) {
-        const char *name = kvg_axis_info((enum kvg_axis)a)->name;
+        const char *name = kvg_axis_get_info((enum kvg_axis)a)->name;
         int found = 0;
         for (const struct argp_option *o = kvg_plan_argp.options; o->name || o->doc || o->key; o++) {
             char column[64];
@@ -131,13 +131,13 @@ static void every_option_is_named_like_its_axis(void **unused)
     }
 }
 
-/* heads sets two columns; every other axis is a column under its own name. */
+/* heads sets two columns; every other axis has a column of the same name. */
 static void every_axis_is_a_column(void **unused)
 {
     (void)unused;
     for (int a = 0; a < KVG_AXIS_COUNT; a++)
         if (a != KVG_AXIS_HEADS)
-            assert_non_null(kvg_column_find(kvg_axis_info((enum kvg_axis)a)->name));
+            assert_non_null(kvg_column_find(kvg_axis_get_info((enum kvg_axis)a)->name));
     assert_non_null(kvg_column_find("q_heads"));
     assert_non_null(kvg_column_find("kv_heads"));
 }
@@ -150,10 +150,10 @@ static void defaults_are_valid_and_print_as_written(void **unused)
     for (int a = 0; a < KVG_AXIS_COUNT; a++) {
         struct kvg_error error = {0};
         char text[128];
-        if (kvg_case_set(&c, (enum kvg_axis)a, kvg_axis_info((enum kvg_axis)a)->fallback, &error))
+        if (kvg_case_set(&c, (enum kvg_axis)a, kvg_axis_get_info((enum kvg_axis)a)->fallback, &error))
             fail_msg("%s", error.text);
         kvg_case_get(&c, (enum kvg_axis)a, text, sizeof text);
-        assert_string_equal(text, kvg_axis_info((enum kvg_axis)a)->fallback);
+        assert_string_equal(text, kvg_axis_get_info((enum kvg_axis)a)->fallback);
     }
 }
 
@@ -252,7 +252,7 @@ static void bad_values_are_refused_and_change_nothing(void **unused)
         {KVG_AXIS_SOFT_CAP, "", "soft_cap"},
         {KVG_AXIS_ACCUMULATE, "hoper", "did you mean 'hopper'?"},
         {KVG_AXIS_ACCUMULATE, "", "fp32, hopper or hopper_two_level"},
-        {KVG_AXIS_ACCUMULATE, "hopper:2", "hopper_two_level alone takes a number"},
+        {KVG_AXIS_ACCUMULATE, "hopper:2", "only hopper_two_level takes a number"},
         {KVG_AXIS_ACCUMULATE, "hopper_two_level:0", "1 to 1048576"},
         {KVG_AXIS_ACCUMULATE, "hopper_two_level:", "1 to 1048576"},
         {KVG_AXIS_ACCUMULATE, "hopper_two_level:2:3", "1 to 1048576"},
@@ -266,7 +266,7 @@ static void bad_values_are_refused_and_change_nothing(void **unused)
         random_case(&c);
         before = c;
         if (kvg_case_set(&c, table[i].axis, table[i].value, &error) != -1)
-            fail_msg("%s took '%s'", kvg_axis_info(table[i].axis)->name, table[i].value);
+            fail_msg("%s took '%s'", kvg_axis_get_info(table[i].axis)->name, table[i].value);
         assert_int_equal(error.exit_code, KVG_EXIT_USAGE);
         if (!strstr(error.text, table[i].says))
             fail_msg("'%s' does not say '%s'", error.text, table[i].says);
@@ -291,7 +291,7 @@ static void bad_strings_are_refused(void **unused)
         {"", "empty"},
         {"   ", "empty"},
         {"decode", "not axis=value"},
-        {"phase=decode phase=decode", "twice"},
+        {"phase=decode phase=decode", "given twice"},
         {"fase=decode", "did you mean 'phase'?"},
         {"phase=", "phase"},
         {"=decode", "no axis"},

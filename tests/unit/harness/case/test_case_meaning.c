@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_case_meaning.c: what a case stands for: values that follow from others, contradictions, the rules of
- * vLLM and FlashAttention-3 as their sources state them, and the problem and the row that are made of it.
+ * test_case_meaning.c: values that follow from others, contradictions, the rules of vLLM and
+ * FlashAttention-3 as their sources state them, and the problem and the row of a case.
  */
 #include <sched.h>
 #include <stdio.h>
@@ -38,7 +38,7 @@ static void what_follows_is_filled_in(void **unused)
     assert_int_equal(c.observer, KVG_REF_MINMAX);
 }
 
-/* A planned case names itself so that --case makes the very same case. */
+/* The string of a completed case, given to --case, makes the same case. */
 static void completing_is_idempotent(void **unused)
 {
     (void)unused;
@@ -95,7 +95,7 @@ static void captured_input_fixes_the_shape(void **unused)
     struct kvg_captured_info info;
     struct kvg_error error = {0};
     (void)unused;
-    if (kvg_captured_info("smollm2", &info, &error))
+    if (kvg_captured_read_info("smollm2", &info, &error))
         fail_msg("%s", error.text);
     assert_int_equal(complete("input=smollm2 context=1k", &c, &error), 0);
     assert_int_equal(c.q_heads, 9);
@@ -112,8 +112,8 @@ static void captured_input_fixes_the_shape(void **unused)
 
 /* ------------------------------------------------------------------------------------------ meaning */
 
-/* By hand from the sources cited in case_meaning.c. Columns of dtype, scheme, calibration; then whether the
- * dequant path, the fp8 path and store are offered. */
+/* Whether the dequant path, the fp8 path and store are offered; by hand from the sources that meaning.c
+ * cites. */
 static void vllm_offers_what_its_sources_say(void **unused)
 {
     static const struct {
@@ -196,7 +196,7 @@ static void predictions_have_no_kernel_and_no_clock(void **unused)
         assert_int_equal(row.prediction, 1);
         assert_string_equal(row.accumulate, table[i].kernel + strlen("predict/"));
         kvg_row_free(&row);
-        /* fp32 stays out of the string, so that no older case changes its name. */
+        /* fp32 is left out of the string, so that no existing case changes its name. */
         kvg_case_format(&c, text);
         assert_non_null(strstr(text, " accumulate="));
         assert_int_equal(kvg_case_set(&c, KVG_AXIS_ACCUMULATE, "fp32", NULL), 0);

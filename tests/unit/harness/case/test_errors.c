@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_errors.c: what is said when something is wrong: the text of an error, and the name that was probably
- * meant.
+ * test_errors.c: the text of an error, and the suggestion for a mistyped word.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,28 +30,28 @@ static void errors_are_cut_and_may_be_unwanted(void **unused)
     assert_int_equal(kvg_fail(NULL, KVG_EXIT_USAGE, "%d", 3), -1);
 }
 
-/* ------------------------------------------------------------------------------------------ nearest */
+/* ------------------------------------------------------------------------------------------ words */
 
-/* Distances by hand (optimal string alignment). */
+/* Distances computed by hand (optimal string alignment). */
 static void edit_distance_counts_edits(void **unused)
 {
     static const char *const words[] = {"decode", "prefill", "append"};
     char deep[400];
     (void)unused;
-    assert_int_equal(kvg_edit_distance("", ""), 0);
-    assert_int_equal(kvg_edit_distance("", "abc"), 3);
-    assert_int_equal(kvg_edit_distance("abc", ""), 3);
-    assert_int_equal(kvg_edit_distance("kitten", "sitting"), 3);
-    assert_int_equal(kvg_edit_distance("ab", "ba"), 1);
-    assert_int_equal(kvg_edit_distance("ca", "abc"), 3); /* 2 if a swapped pair could be edited again */
-    assert_int_equal(kvg_edit_distance("Kv-Cache", "kv_cache"), 0);
-    assert_string_equal(kvg_nearest("perfill", words, 3), "prefill");
-    assert_null(kvg_nearest("zzzzzzzz", words, 3));
-    assert_null(kvg_nearest("x", words, 3));
+    assert_int_equal(kvg_word_distance("", ""), 0);
+    assert_int_equal(kvg_word_distance("", "abc"), 3);
+    assert_int_equal(kvg_word_distance("abc", ""), 3);
+    assert_int_equal(kvg_word_distance("kitten", "sitting"), 3);
+    assert_int_equal(kvg_word_distance("ab", "ba"), 1);
+    assert_int_equal(kvg_word_distance("ca", "abc"), 3); /* 2 if a swapped pair could be edited again */
+    assert_int_equal(kvg_word_distance("Kv-Cache", "kv_cache"), 0);
+    assert_string_equal(kvg_word_nearest("perfill", words, 3), "prefill");
+    assert_null(kvg_word_nearest("zzzzzzzz", words, 3));
+    assert_null(kvg_word_nearest("x", words, 3));
     memset(deep, 'a', sizeof deep);
     deep[sizeof deep - 1] = '\0';
-    assert_int_equal(kvg_edit_distance(deep, ""), 127); /* longer words count by their first 127 letters */
-    assert_int_equal(kvg_edit_distance(deep, deep), 0);
+    assert_int_equal(kvg_word_distance(deep, ""), 127); /* longer words count by their first 127 letters */
+    assert_int_equal(kvg_word_distance(deep, deep), 0);
 }
 
 int main(void)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_expand.c: lists and ranges of axis values, against values worked out by hand.
+ * test_expand.c: lists and ranges of axis values, compared with values computed by hand.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,7 +25,7 @@ static void lists_and_ranges(void **unused)
         {KVG_AXIS_CONTEXT, "1k,8k,32k", "1k|8k|32k"},
         {KVG_AXIS_CONTEXT, " 1k , 8k ", "1k|8k"},
         {KVG_AXIS_CONTEXT, "1k:8k:*2", "1024|2048|4096|8192"},
-        {KVG_AXIS_CONTEXT, "1k:9k:*2", "1024|2048|4096|8192"}, /* stops short of the end */
+        {KVG_AXIS_CONTEXT, "1k:9k:*2", "1024|2048|4096|8192"}, /* the next value would exceed the end */
         {KVG_AXIS_CONTEXT, "1k:128k:*2", "1024|2048|4096|8192|16384|32768|65536|131072"},
         {KVG_AXIS_CONTEXT, "7:7:*2", "7"},
         {KVG_AXIS_CONTEXT, "16:64:+16", "16|32|48|64"},
@@ -42,7 +42,7 @@ static void lists_and_ranges(void **unused)
         {KVG_AXIS_Q_LEN, "2:16:*2", "2|4|8|16"},
         {KVG_AXIS_HEADS, "32/8,28/4", "32/8|28/4"},
         {KVG_AXIS_SCHEME, "per_tensor,per_head", "per_tensor|per_head"},
-        {KVG_AXIS_INPUT, "normal,needle:0.25", "normal|needle:0.25"}, /* this colon is no range */
+        {KVG_AXIS_INPUT, "normal,needle:0.25", "normal|needle:0.25"}, /* this colon does not make a range */
         {KVG_AXIS_KERNEL, "cpu/*,best", "cpu/*|best"},
         {KVG_AXIS_SOFT_CAP, "0,30", "0|30"},
     };
@@ -51,7 +51,7 @@ static void lists_and_ranges(void **unused)
         struct kvg_values values = {0};
         struct kvg_error error = {0};
         char joined[512] = "";
-        if (kvg_expand(table[i].axis, table[i].text, &values, &error))
+        if (kvg_values_expand(table[i].axis, table[i].text, &values, &error))
             fail_msg("%s", error.text);
         for (int64_t v = 0; v < values.count; v++) {
             if (v)
@@ -84,11 +84,11 @@ static void bad_lists_are_refused(void **unused)
         {KVG_AXIS_CONTEXT, "1k:2k:+-1", "never end"},
         {KVG_AXIS_WINDOW, "0:8:*2", "never end"},
         {KVG_AXIS_CONTEXT, "2k:1k:*2", "ends before it begins"},
-        {KVG_AXIS_CONTEXT, "a:2k:*2", "no whole numbers"},
-        {KVG_AXIS_CONTEXT, "1k::*2", "no whole numbers"},
+        {KVG_AXIS_CONTEXT, "a:2k:*2", "not whole numbers"},
+        {KVG_AXIS_CONTEXT, "1k::*2", "not whole numbers"},
         {KVG_AXIS_CONTEXT, ":::", "neither"},
         {KVG_AXIS_CONTEXT, "1:2147483647:+1", "more than 100000"},
-        {KVG_AXIS_CONTEXT, "0:4:+2", "from 1"}, /* 0 is no context */
+        {KVG_AXIS_CONTEXT, "0:4:+2", "from 1"}, /* context is at least 1 */
         {KVG_AXIS_CONTEXT, "all", "'all'"},
         {KVG_AXIS_SCHEME, "per_tensor,per_hed", "did you mean 'per_head'?"},
         {KVG_AXIS_SOFT_CAP, "1:2:*2", "soft_cap"}, /* not whole numbers: no ranges */
@@ -97,7 +97,7 @@ static void bad_lists_are_refused(void **unused)
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         struct kvg_values values = {0};
         struct kvg_error error = {0};
-        if (kvg_expand(table[i].axis, table[i].text, &values, &error) != -1)
+        if (kvg_values_expand(table[i].axis, table[i].text, &values, &error) != -1)
             fail_msg("took '%s'", table[i].text);
         assert_int_equal(error.exit_code, KVG_EXIT_USAGE);
         if (!strstr(error.text, table[i].says))
@@ -106,7 +106,7 @@ static void bad_lists_are_refused(void **unused)
     }
 }
 
-/* Noise of characters that mean something: no crash, and what is taken is valid on the axis. */
+/* Random strings of significant characters: no crash, and every accepted value is valid for the axis. */
 static void noise_is_taken_or_refused(void **unused)
 {
     static const char letters[] = "0123456789kKM:,*+- /all";
@@ -124,7 +124,7 @@ static void noise_is_taken_or_refused(void **unused)
             text[length] = letters[(state >> 33) % (sizeof letters - 1)];
         }
         text[length] = '\0';
-        if (kvg_expand(KVG_AXIS_CONTEXT, text, &values, &error) == 0) {
+        if (kvg_values_expand(KVG_AXIS_CONTEXT, text, &values, &error) == 0) {
             assert_true(values.count > 0);
             for (int64_t v = 0; v < values.count; v++) {
                 struct kvg_case c;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_ask_device.c: facts of a GPU come from another process, whatever happens there.
+ * test_ask_device.c: facts about a GPU come from a child process, also when that process finds no device or
+ * dies.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +16,7 @@
 #include "harness/device/ask_device.h"
 #include "harness/device/device.h"
 
-enum behaviour { TELLS, HAS_NONE, DIES };
+enum behaviour { TELLS, HAS_NONE, DIES }; /* what the child process does */
 static enum behaviour behaviour;
 static pid_t test_process;
 
@@ -36,7 +37,7 @@ struct kvg_device *kvg_cuda_open(int index, char *why, size_t size)
     static const struct kvg_device_ops ops = {.name = "test", .fact = fact};
     static struct kvg_device device = {.ops = &ops};
     if (getpid() == test_process || behaviour == DIES || index != 0)
-        _exit(77); /* the parent must never come here: this ends the test with a failure */
+        _exit(77); /* the parent must never open a device: in the parent this ends the test with a failure */
     if (behaviour == HAS_NONE)
         snprintf(why, size, "no driver\tof any kind");
     return behaviour == HAS_NONE ? NULL : &device;
@@ -77,7 +78,7 @@ static void test_a_child_that_dies(void **state)
     struct kvg_facts facts;
     (void)state;
     assert_string_equal(ask(&facts, DIES, "gpu")->text, "none");
-    assert_non_null(strstr(kvg_facts_find(&facts, "gpu_reason")->text, "said nothing"));
+    assert_non_null(strstr(kvg_facts_find(&facts, "gpu_reason")->text, "gave no answer"));
     kvg_facts_free(&facts);
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_gather_runs.c: the runs of a case are exactly the bytes that the formula of kernel.h gives for the
- * keys that are seen: each byte once, no other, in every layout, with windows, ragged and empty sequences.
+ * test_gather_runs.c: the runs of a case contain exactly the bytes of the visible keys, each byte once. The
+ * expected bytes come from the formula of struct kvg_pages (kernel.h), for every layout, with windows,
+ * ragged and empty sequences.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -36,7 +37,8 @@ static struct kvg_pages pages_of(const struct layout *l)
     return p;
 }
 
-/* How often each byte is wanted, by the formula of struct kvg_pages. */
+/* Counts in seen[] how often each byte is needed, by the formula of struct kvg_pages. Returns the number of
+ * bytes. */
 static int64_t mark(const struct layout *l, const struct kvg_gather_shape *s, int64_t element,
                     unsigned char *seen)
 {
@@ -108,8 +110,8 @@ static void test_runs_are_the_keys(void **state)
     }
 }
 
-/* What lies together is one run: 16 KiB of an NHD or a whole HND page, the seen slots of each head of a part.
- */
+/* Contiguous bytes are one run: an NHD page or a whole HND page (16 KiB each), or the visible slots of one
+ * head of a partly visible HND page. */
 static void test_runs_are_long(void **state)
 {
     const struct kvg_problem p = {
@@ -131,7 +133,7 @@ static void test_runs_are_long(void **state)
     assert_int_equal(KVG_RUN_LENGTH(runs[9]), 64);
 }
 
-/* 128k pages of 256 KiB lie beyond 32 bits. */
+/* The bytes of 128k pages of 256 KiB need more than 32 bits. */
 static void test_offsets_are_64_bit(void **state)
 {
     const struct kvg_problem p = {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_captured.c: captured input. A small file made here, whose every value tells where it came from, shows
- * which rows the reader takes; damaged copies of it show that nothing from outside is believed.
+ * test_captured.c: captured input. The test writes a small file in which every value encodes its place, so
+ * that it is known which rows the reader takes. Damaged copies test that the reader checks everything.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -17,11 +17,11 @@
 #include <cmocka.h>
 #include <hdf5.h>
 #include "harness/inputs/captured.h"
-#include "harness/inputs/parts.h"
 #include "harness/inputs/inputs.h"
+#include "harness/inputs/parts.h"
 
 #ifdef __SANITIZE_ADDRESS__
-/* In a damaged file HDF5 asks malloc for absurd sizes, copes with NULL, and loses some memory of its own. */
+/* On a damaged file HDF5 calls malloc with absurd sizes, handles NULL, and leaks memory. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void)
 {
@@ -86,7 +86,7 @@ static int has_q(int64_t position)
     return position < FIRST || position >= TOKENS - LAST || position % STEP >= STEP - TAIL;
 }
 
-/* A value that tells its place: tensor (2 bits), layer (1), position (6), head (2), dim (3). */
+/* A value that encodes its place: tensor (2 bits), layer (1), position (6), head (2), dim (3). */
 static uint16_t place(int tensor, int layer, int64_t position, int64_t head, int64_t dim)
 {
     return (uint16_t)(tensor << 12 | layer << 11 | position << 5 | head << 3 | dim);
@@ -188,7 +188,7 @@ static void test_info(void **state)
 {
     (void)state;
     struct kvg_captured_info info;
-    assert_int_equal(kvg_captured_info(path, &info, NULL), 0);
+    assert_int_equal(kvg_captured_read_info(path, &info, NULL), 0);
     assert_string_equal(info.path, path);
     assert_string_equal(info.model, "made up");
     assert_int_equal(info.n_layers, 2);
@@ -249,7 +249,8 @@ static void test_windows(void **state)
     s.span = 0;
     expect_rows(&s, KVG_TENSOR_V, 47, 17);
     s.seq = 0;
-    s.context = s.q_len = 8; /* prefill needs every Q, and the first 16 have but 8 and 2 of them */
+    s.context = s.q_len =
+        8; /* prefill needs Q of every position, and the first 16 positions have only 8 and 2 */
     expect_failure(&s, KVG_TENSOR_Q, "no Q for positions 8 to 15");
     s.context = s.q_len = 64;
     expect_rows(&s, KVG_TENSOR_K, 0, 64);
@@ -296,7 +297,7 @@ static void test_absmax(void **state)
 
 /* ---------------------------------------------------------------------------------------- damage */
 
-/* The reader leaves nothing open behind. */
+/* The reader has closed every HDF5 object. */
 static void expect_nothing_open(void)
 {
     assert_int_equal(H5Fget_obj_count((hid_t)H5F_OBJ_ALL, H5F_OBJ_ALL), 0);
@@ -308,7 +309,7 @@ static void expect_bad_file(const char *what)
     struct kvg_error error = {0};
     struct kvg_input_shape s = small_shape();
     uint16_t out[TOKENS * Q_HEADS * DIM];
-    int failed = kvg_captured_info(path, &info, &error);
+    int failed = kvg_captured_read_info(path, &info, &error);
     if (!failed)
         failed = kvg_input_fill(&s, KVG_TENSOR_K, 1, out, &error);
     assert_int_equal(failed, -1);
@@ -333,9 +334,9 @@ static void test_missing_and_foreign_files(void **state)
     FILE *f = fopen(path, "w");
     fputs("not HDF5 at all\n", f);
     fclose(f);
-    expect_bad_file("no HDF5 file");
+    expect_bad_file("not an HDF5 file");
     truncate(path, 0);
-    expect_bad_file("no HDF5 file");
+    expect_bad_file("not an HDF5 file");
     unlink(path);
     mkdir(path, 0755);
     expect_bad_file(path);
@@ -350,8 +351,7 @@ static void test_missing_and_foreign_files(void **state)
     write_small_file();
 }
 
-/* Cut anywhere, the file gives a message or, where the cut spares what is read, right values; never a crash.
- */
+/* A file that is truncated anywhere gives an error, never a crash. */
 static void test_truncated_files(void **state)
 {
     (void)state;
@@ -362,14 +362,14 @@ static void test_truncated_files(void **state)
         struct kvg_error error = {0};
         write_small_file();
         assert_int_equal(truncate(path, cut), 0);
-        assert_int_equal(kvg_captured_info(path, &info, &error), -1);
+        assert_int_equal(kvg_captured_read_info(path, &info, &error), -1);
         assert_int_equal(error.exit_code, KVG_EXIT_USAGE);
         assert_non_null(strstr(error.text, path));
     }
     write_small_file();
 }
 
-/* Bytes overwritten here and there: whatever comes back, no crash and no output from HDF5. */
+/* Random bytes are overwritten: an error or any values, but no crash. */
 static void test_scribbled_files(void **state)
 {
     (void)state;
@@ -400,7 +400,7 @@ static void test_scribbled_files(void **state)
     write_small_file();
 }
 
-/* HDF5 1.10 itself crashes at some wrong lengths and addresses: a child process meets them first. */
+/* HDF5 1.10 crashes on some wrong lengths and addresses, so a child process reads the file first. */
 static void look_and_crash(const char *file)
 {
     (void)file;
@@ -440,7 +440,7 @@ static void test_contradictions(void **state)
 {
     (void)state;
     replace_int("evaluation", "tokens", 65);
-    expect_bad_file("another shape");
+    expect_bad_file("wrong shape");
     replace_int("evaluation", "tokens", 0);
     expect_bad_file("attribute tokens is 0, not 1 to");
     write_small_file();
@@ -448,7 +448,7 @@ static void test_contradictions(void **state)
     expect_bad_file("attribute window_step is 0");
     write_small_file();
     replace_int("/", "kv_heads", 3);
-    expect_bad_file("no multiple of kv_heads");
+    expect_bad_file("not a multiple of kv_heads");
     write_small_file();
     replace_int("/", "head_dim", -64);
     expect_bad_file("attribute head_dim is -64");
@@ -463,7 +463,7 @@ static void test_contradictions(void **state)
     H5Adelete(file, "q_heads");
     put_text(file, "q_heads", "four");
     H5Fclose(file);
-    expect_bad_file("attribute q_heads is missing or no whole number");
+    expect_bad_file("attribute q_heads is missing or not a whole number");
     write_small_file();
     file = reopen();
     H5Ldelete(file, "evaluation/layer_07/k", H5P_DEFAULT);
@@ -474,13 +474,13 @@ static void test_contradictions(void **state)
     static float wrong[TOKENS * KV_HEADS * DIM];
     put(file, "evaluation/layer_07/k", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 3, extent, wrong);
     H5Fclose(file);
-    expect_bad_file("another shape or type");
+    expect_bad_file("wrong shape or type");
     write_small_file();
 }
 
 int main(void)
 {
-    H5dont_atexit(); /* as the reader does, which is not the first to call HDF5 here */
+    H5dont_atexit(); /* as the reader does; but here the test is the first to call HDF5 */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_info),
         cmocka_unit_test(test_windows),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_captured_shipped.c: the captured input that is shipped is what it claims: attributes, shapes, the
- * structure of real attention tensors, and cases that can be prepared from it.
+ * test_captured_shipped.c: the shipped captured input: attributes, shapes, the structure of real attention
+ * tensors, and cases that are prepared from it.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -14,9 +14,7 @@
 #include <cmocka.h>
 #include <hdf5.h>
 
-#include "harness/inputs/captured.h"
 #include "harness/inputs/inputs.h"
-#include "harness/inputs/parts.h"
 #include "harness/prepare/prepare.h"
 
 static float bf16(uint16_t bits)
@@ -30,7 +28,7 @@ static float bf16(uint16_t bits)
 static void shipped(struct kvg_captured_info *info)
 {
     struct kvg_error error = {0};
-    if (kvg_captured_info("smollm2", info, &error))
+    if (kvg_captured_read_info("smollm2", info, &error))
         fail_msg("%s", error.text);
 }
 
@@ -70,7 +68,7 @@ static void test_shipped_facts(void **state)
     H5Fclose(file);
 }
 
-/* What sets real K apart from noise: channels far larger than the rest, and neighbours alike. */
+/* Real K differs from noise: some channels are far larger than the rest. */
 static void test_shipped_structure(void **state)
 {
     (void)state;
@@ -102,8 +100,7 @@ static void test_shipped_structure(void **state)
     free(v);
 }
 
-/* Queries find their keys: softmax over the text is far from flat, and the first token is a sink somewhere.
- */
+/* Softmax over the text is far from uniform, and in some head the first token is a sink. */
 static void test_shipped_attention(void **state)
 {
     (void)state;
@@ -136,14 +133,13 @@ static void test_shipped_attention(void **state)
         }
     }
     assert_true(sink > 0.5);
-    assert_true(local / rows > 0.2); /* flat attention would give 64 / 4096 = 0.016 */
+    assert_true(local / rows > 0.2); /* uniform attention would give 64 / 4096 = 0.016 */
     free(k);
     free(q);
     free(p);
 }
 
-/* Scales come from the set the mode names: absmax of English and of random ids differ, and English of another
- * text stays within reach of the calibration's. */
+/* The two calibration sets differ: the absmax of English text is not that of random token ids. */
 static void test_shipped_calibration(void **state)
 {
     (void)state;
@@ -234,7 +230,7 @@ static void test_shipped_prepared(void **state)
 
 int main(void)
 {
-    H5dont_atexit(); /* as the reader does, which is not the first to call HDF5 here */
+    H5dont_atexit(); /* as the reader does; but here the test is the first to call HDF5 */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shipped_facts),     cmocka_unit_test(test_shipped_structure),
         cmocka_unit_test(test_shipped_attention), cmocka_unit_test(test_shipped_calibration),

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_input_cache.c: inputs kept from case to case are the ones that would have been made; each part of a
- * shape tells them apart; memory stays within its limit; and who writes into what is kept does not live to
- * tell. What is right comes from kvg_input_fill and kvg_input_absmax, called apart.
+ * test_input_cache.c: cached inputs equal new ones; every part of a shape is part of the key; the size stays
+ * within its limit; and a write into the cache ends the process. Right values come from separate calls of
+ * kvg_input_fill and kvg_input_absmax.
  */
 #include <math.h>
 #include <signal.h>
@@ -31,7 +31,7 @@ static struct kvg_input_cache_counts counts_of(const struct kvg_input_cache *cac
     return counts;
 }
 
-/* Asks the cache, and holds the answer against a fresh one. */
+/* Compares the tensor from the cache with a new one. */
 static void expect_right(struct kvg_input_cache *cache, const struct kvg_input_shape *s,
                          enum kvg_tensor tensor)
 {
@@ -60,14 +60,14 @@ static void the_second_time_nothing_is_made(void **state)
     assert_int_equal(counts_of(cache).misses, 3);
     assert_int_equal(counts_of(cache).hits, 3);
     assert_int_equal(counts_of(cache).bytes, 4 * SMALL); /* Q has twice the heads */
-    s.q_len = 1;                                         /* K and V know nothing of the number of queries */
+    s.q_len = 1;                                         /* K and V do not depend on the number of queries */
     expect_right(cache, &s, KVG_TENSOR_K);
     assert_int_equal(counts_of(cache).hits, 4);
     kvg_input_cache_free(cache);
     expect_right(NULL, &s, KVG_TENSOR_K);
 }
 
-/* Every part of a shape, changed alone, makes another tensor. */
+/* A change of any part of a shape gives another tensor. */
 static void shapes_are_told_apart(void **state)
 {
     (void)state;
@@ -112,12 +112,12 @@ static void the_oldest_goes_first(void **state)
     s.seed = 2;
     expect_right(cache, &s, KVG_TENSOR_K);
     assert_int_equal(counts_of(cache).hits, 2);
-    s.context = 513; /* more than a quarter of the limit: not kept, and nothing goes for it */
+    s.context = 513; /* more than a quarter of the limit: not kept, and nothing is dropped for it */
     expect_right(cache, &s, KVG_TENSOR_K);
     expect_right(cache, &s, KVG_TENSOR_K);
     assert_int_equal(counts_of(cache).hits, 2);
     assert_int_equal(counts_of(cache).bytes, 4 * SMALL);
-    for (uint64_t seed = 10; seed < 400; seed++) { /* more than there are places */
+    for (uint64_t seed = 10; seed < 400; seed++) { /* more than the cache has entries */
         s = shape_of("normal");
         s.seed = seed;
         s.context = s.q_len = 1;
@@ -173,7 +173,7 @@ static void failures_are_not_kept(void **state)
     kvg_input_cache_free(cache);
 }
 
-/* The mappings of this process that are as large as K and read-only: what the cache keeps. */
+/* The read-only mapping of `bytes` bytes in this process: an entry of the cache. */
 static void *find_kept(int64_t bytes)
 {
     FILE *maps = fopen("/proc/self/maps", "r");
@@ -191,7 +191,7 @@ static void *find_kept(int64_t bytes)
     return found;
 }
 
-/* A kernel of the same process must not damage what the next case gets. */
+/* A kernel in the same process must not be able to change the inputs of the next case. */
 static void a_write_ends_the_process(void **state)
 {
     (void)state;
@@ -217,7 +217,7 @@ static void a_write_ends_the_process(void **state)
     kvg_input_cache_free(cache);
 }
 
-/* A case prepared and renewed with a cache is the case prepared without, bit by bit. */
+/* A case that is prepared and renewed with a cache equals one without a cache, bit by bit. */
 static void prepared_cases_are_the_same(void **state)
 {
     (void)state;

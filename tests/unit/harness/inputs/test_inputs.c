@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_inputs.c: the tensors of the synthetic generators: every bit as an oracle in Python has it, the same
- * for any number of threads, longer contexts that extend shorter ones, the values that scales are made of,
+ * test_inputs.c: synthetic tensors: every bit compared with an independent implementation in Python, any
+ * number of threads, longer contexts that extend shorter ones, the absmax values that scales are made of,
  * and names.
  */
 #include <gsl/gsl_cdf.h>
@@ -10,7 +10,8 @@
 #include "tests/unit/inputs_fixture.h"
 #include "tests/unit/inputs_vectors.h"
 
-/* The fast row code computes what the header defines, for every distribution, odd head_dims included. */
+/* The fast code of generator.c gives the bits of generate.h, for every distribution and unusual head_dims
+ * too. */
 static void test_fill_equals_definition(void **state)
 {
     (void)state;
@@ -29,8 +30,8 @@ static void test_fill_equals_definition(void **state)
                 for (int64_t t = 0; t < 37; t++)
                     for (int64_t h = 0; h < g.heads; h++)
                         for (int64_t k = 0; k < s.head_dim; k++) {
-                            float want =
-                                kvg_generate(&g, kvg_normal_table, (uint32_t)t, (uint32_t)h, (uint32_t)k);
+                            float want = kvg_generator_value(&g, kvg_normal_table, (uint32_t)t, (uint32_t)h,
+                                                             (uint32_t)k);
                             float got = x[(t * g.heads + h) * s.head_dim + k];
                             assert_true(got == bf16(kvg_bf16_bits(want)));
                         }
@@ -39,7 +40,7 @@ static void test_fill_equals_definition(void **state)
             }
 }
 
-/* Every bit of every distribution, against an implementation in Python integers. */
+/* Every bit of every distribution, against inputs_vectors.py. */
 static void test_checksums(void **state)
 {
     (void)state;
@@ -60,11 +61,11 @@ static void test_checksums(void **state)
             for (int64_t j = 0; j < n; j++)
                 sum = (sum ^ x[j]) * UINT64_C(1099511628211);
             if (sum != vectors[i].checksum[tensor])
-                fail_msg("%s, tensor %d: other bits than the oracle's", vectors[i].input, tensor);
+                fail_msg("%s, tensor %d: other bits than inputs_vectors.py", vectors[i].input, tensor);
         }
 }
 
-/* One element worked out from the paper's Philox and GSL: seed 1, V, sequence 0, token 5, head 1, dim 17. */
+/* One element computed from the paper's Philox and GSL: seed 1, V, sequence 0, token 5, head 1, dim 17. */
 static void test_one_value_from_first_principles(void **state)
 {
     (void)state;
@@ -96,7 +97,7 @@ static void test_thread_counts(void **state)
     free(one);
 }
 
-/* A longer context, more sequences, more heads and a later position extend what was there. */
+/* A longer context, more sequences and more heads extend a smaller tensor. */
 static void test_extension(void **state)
 {
     (void)state;
@@ -148,7 +149,7 @@ static void test_absmax(void **state)
     assert_int_equal(samples, 1);
     assert_int_equal(kvg_input_absmax(&s, KVG_TENSOR_K, KVG_SET_CALIBRATION, &absmax, &samples, NULL), 0);
     assert_int_equal(samples, 64);
-    /* sample 3 from the definition */
+    /* sample 3, computed from the definition */
     struct kvg_generator g;
     s.seq = 3;
     assert_int_equal(kvg_generator_make(&s, KVG_TENSOR_K, KVG_SET_CALIBRATION, &g, NULL), 0);
@@ -157,11 +158,11 @@ static void test_absmax(void **state)
     for (uint32_t t = 0; t < 128; t++)
         for (uint32_t h = 0; h < 4; h++)
             for (uint32_t d = 0; d < 64; d++)
-                largest[h] = fmaxf(largest[h], fabsf(kvg_generate(&g, kvg_normal_table, t, h, d)));
+                largest[h] = fmaxf(largest[h], fabsf(kvg_generator_value(&g, kvg_normal_table, t, h, d)));
     for (int h = 0; h < 4; h++)
         assert_true(absmax[3 * 4 + h] == bf16(kvg_bf16_bits(largest[h])));
     kvg_generator_free(&g);
-    /* the same factors as the evaluation set: absmax over rms is that of 8192 normals, about 3.9 */
+    /* the factors are those of the evaluation set: absmax / rms is that of 8192 normal deviates, about 3.9 */
     s.seq = 0;
     float *k = fill(&s, KVG_TENSOR_K, 2), *none = absmax;
     for (int h = 0; h < 4; h++) {
@@ -176,7 +177,7 @@ static void test_absmax(void **state)
     free(k);
 }
 
-/* Every distribution gives scales: finite, positive, one per head and sample. */
+/* Every distribution gives a finite and positive absmax for each head and sample. */
 static void test_absmax_of_every_input(void **state)
 {
     (void)state;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_inputs_distributions.c: what each synthetic distribution promises, by plain reasoning about values and
- * logits: factors of heads, outliers, wide channels, means, a sink and a needle that attention finds.
+ * test_inputs_distributions.c: the documented properties of each synthetic distribution, checked on values
+ * and logits: factors of heads, outliers, wide channels, means, and that attention finds sink and needle.
  */
 #include "tests/unit/inputs_fixture.h"
 
-/* K and V factors spread over 2^-2 to 2^2; Q undoes K's up to 2^+-1/2; the logits stay sane in each head. */
+/* K and V factors are spread over 2^-2 to 2^2; the Q factor cancels the K factor up to 2^+-1/2. */
 static void test_factors(void **state)
 {
     (void)state;
@@ -77,7 +77,7 @@ static void test_wide_channels(void **state)
         }
         assert_int_equal(wide, 2 * s.kv_heads); /* one in each group of 32 channels */
         assert_memory_equal(v, nv, 512 * 4 * 64 * sizeof *v);
-        if (i == 1) { /* most of a wide channel is beyond e4m3 at scale 1 in every head */
+        if (i == 1) { /* at scale 1 much of a wide channel exceeds e4m3 in every head */
             for (int64_t h = 0; h < s.kv_heads; h++) {
                 int64_t beyond = 0;
                 for (int64_t t = 0; t < s.context; t++)
@@ -136,7 +136,7 @@ static void test_v_distributions(void **state)
     free(n);
 }
 
-/* Plain attention in double over one query row; weight[n]. */
+/* Softmax weights of one query over all keys, in double. */
 static void softmax_weights(const struct kvg_input_shape *s, const float *q, const float *k, int64_t q_head,
                             double *weight)
 {

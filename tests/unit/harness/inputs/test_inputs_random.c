@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_inputs_random.c: the random numbers under the synthetic generators, against independent sources:
+ * test_inputs_random.c: the random numbers of the synthetic inputs, compared with independent sources:
  * Random123's published known answers, printed normal quantiles, and GSL's distribution functions.
  */
 #include <gsl/gsl_cdf.h>
@@ -11,7 +11,7 @@
 
 /* ---------------------------------------------------------------------------------------- Philox */
 
-/* kat_vectors of Random123, philox4x32 10. */
+/* Values from the file kat_vectors of Random123, philox4x32 10. */
 static void test_philox_known_answers(void **state)
 {
     (void)state;
@@ -63,7 +63,8 @@ static void test_published_quantiles(void **state)
     assert_true(kvg_normal(kvg_normal_table, 0x7fffffff) < 1e-6);
 }
 
-/* The table against GSL's quantile function, all octaves, and monotonic across every segment's edge. */
+/* The table against GSL's quantile function in all octaves; and it falls monotonically, also between
+ * segments. */
 static void test_table_against_gsl(void **state)
 {
     (void)state;
@@ -72,7 +73,7 @@ static void test_table_against_gsl(void **state)
         double want = gsl_cdf_ugaussian_Qinv((double)(m | 1) * 0x1p-32);
         worst = fmax(worst, fabs(kvg_normal(kvg_normal_table, (uint32_t)m) - want));
     }
-    assert_true(worst < 1e-4); /* bf16 keeps 2^-9 of it */
+    assert_true(worst < 1e-4); /* less than the rounding to bf16, 2^-9 relative */
     float before = INFINITY;
     for (uint64_t m = 1; m < 0x80000000u; m += m / 4999 + 1) {
         float x = kvg_normal(kvg_normal_table, (uint32_t)m);
@@ -81,7 +82,7 @@ static void test_table_against_gsl(void **state)
     }
 }
 
-/* Deviates of one stream: n floats. */
+/* n deviates of one stream. */
 static float *deviates(int64_t n, uint32_t stream, uint32_t head)
 {
     float *x = malloc((size_t)n * sizeof *x);

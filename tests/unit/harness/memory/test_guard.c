@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_guard.c: every byte of a guard is looked at, wherever the buffer ends; the place that is told is the
- * one that was written; sealed contents; buffers that no kernel is shown; a guard reads as NaN; hashes.
+ * test_guard.c: a write to any byte of a guard is detected, for any size of the buffer, and the error names
+ * its place; sealed contents; hidden buffers; a guard reads as NaN; hashes.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -45,7 +45,7 @@ static void every_byte_counts(void **state)
     }
 }
 
-/* The guards hold kvg_guard_pattern, counted from the first of them; a device's are made from the same. */
+/* The guards hold kvg_guard_pattern. Guards in device memory are made from the same function. */
 static void guards_hold_the_pattern(void **state)
 {
     (void)state;
@@ -59,9 +59,9 @@ static void guards_hold_the_pattern(void **state)
         ff += i % 2 == 1 && kvg_guard_pattern(i) == 0xff;
         assert_true(i % 2 ? kvg_guard_pattern(i) >= 0x7f : kvg_guard_pattern(i) == 0xff);
     }
-    /* both words about equally often: 32768 throws of a coin, five standard deviations of 90 */
+    /* both words are about equally frequent: 32768 tosses of a coin, five standard deviations of 90 */
     assert_true(ff > KVG_GUARD_BYTES / 4 - 450 && ff < KVG_GUARD_BYTES / 4 + 450);
-    /* rows moved by a power of two, as a kernel would, leave what is not the pattern */
+    /* a pattern shifted by a power of two, as by a wrong stride of a kernel, is not the pattern */
     for (size_t step = 2; step <= 32768; step *= 2) {
         int64_t other = 0;
         for (size_t i = 1; i + step < 65536; i += 2)
@@ -90,7 +90,7 @@ static void hidden_contents_wait_for_the_end(void **state)
     assert_int_equal(kvg_guard_check(list, &error), -1);
     assert_non_null(strstr(error.text, "hidden (5000 bytes) was changed"));
     hidden[3000] = 2;
-    hidden[5000] ^= 1; /* its guards are looked at all the same */
+    hidden[5000] ^= 1; /* its guards are checked nevertheless */
     assert_int_equal(kvg_guard_check_shown(list, &error), -1);
     assert_non_null(strstr(error.text, "hidden"));
     hidden[5000] ^= 1;

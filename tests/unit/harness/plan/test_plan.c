@@ -148,7 +148,7 @@ static void all_layers_of_a_captured_input(void **unused)
     struct kvg_plan plan;
     struct kvg_captured_info info;
     (void)unused;
-    if (kvg_captured_info("smollm2", &info, NULL))
+    if (kvg_captured_read_info("smollm2", &info, NULL))
         fail_msg("the captured input is not there");
     make(
         &(struct kvg_plan_request){
