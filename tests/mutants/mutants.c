@@ -10,6 +10,8 @@
  *
  * Without NAME all mutants run, and the times of the slow mutants are printed first.
  *
+ * Set OMP_NUM_THREADS=1: a child that starts OpenMP threads after the fork hangs.
+ *
  * Each mutant runs in its own process, through the same code as a worker of `kvgauge run --verify-only`. Next
  * to our verdict the matrix has the class that most failed rows are suspected of, and the verdict of
  * published rules on the same outputs. A case on which a rule rejects the right kernel does not count for
