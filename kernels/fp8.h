@@ -2,16 +2,18 @@
  *
  * fp8.h: number formats for kernels, one element at a time.
  *
- * Rounds to nearest even, saturates to the largest finite value (infinities too) and turns every NaN into
- * 0x7f (fnuz: 0x80), as NVIDIA's conversion instruction does; that is what the store of an FP8 cache does.
- * Header-only and without other headers of kvgauge, so that a plug-in needs this file and kernel.h alone.
- * Tested code by code against reference/formats.h, which is written apart.
+ * Encoders round to nearest even and saturate to the largest finite value (infinities too). Every NaN becomes
+ * 0x7f (fnuz: 0x80). This is what NVIDIA's conversion instruction does, and what the store of an FP8 cache
+ * must do. The file is header-only and includes no other header of kvgauge, so a plug-in needs only this file
+ * and kernel.h. It is tested code by code against reference/formats.h, which is written independently.
  *
- * How an FP8 encoder works here: a magnitude at or above the smallest normal is rounded in its bit pattern
- * (add half an ulp less one plus the lowest kept bit, shift); one below it is added to a power of two whose
- * ulp equals the smallest subnormal, so the FP32 adder does the rounding and the low bits are the code. The
- * caller's rounding mode must be to nearest even (the default), and subnormal inputs may be flushed or not:
- * every FP32 subnormal rounds to zero anyway.
+ * How the FP8 encoder works:
+ *   - A magnitude at or above the smallest normal is rounded in its bit pattern: add half an ulp less one
+ *     plus the lowest kept bit, then shift.
+ *   - A smaller magnitude is added to a power of two whose ulp equals the smallest subnormal. The FP32 adder
+ *     does the rounding, and the low bits of the sum are the code.
+ * The rounding mode of the caller must be to nearest even (the default). Subnormal inputs may be flushed or
+ * not: every FP32 subnormal rounds to zero.
  */
 #ifndef KVG_KERNELS_FP8_H
 #define KVG_KERNELS_FP8_H
@@ -19,10 +21,10 @@
 #include <stdint.h>
 #include <string.h>
 
-/* What an encoder or decoder must know of an 8-bit format. */
+/* Constants of an 8-bit format. */
 struct kvg_fp8_format {
     int mantissa_bits;     /* explicit fraction bits */
-    int bias;              /* of the exponent */
+    int bias;              /* exponent bias */
     float max;             /* largest finite value */
     float min_normal;      /* 2^(1 - bias) */
     float subnormal_magic; /* 2^(23 + 1 - bias - mantissa_bits): its ulp is the smallest subnormal */
@@ -77,7 +79,7 @@ static inline uint8_t kvg_fp8_e5m2_encode(float value)
     return (uint8_t)(sign | kvg_fp8_magnitude(&KVG_FP8_E5M2, kvg_f32_from_bits(magnitude)));
 }
 
-/* One NaN (0x80) and one zero: what rounds to zero loses its sign. */
+/* fnuz has one NaN (0x80) and one zero: a value that rounds to zero loses its sign. */
 static inline uint8_t kvg_fp8_e4m3fnuz_encode(float value)
 {
     const uint32_t bits = kvg_f32_bits(value), sign = bits >> 24 & 0x80u, magnitude = bits & 0x7fffffffu;
@@ -94,7 +96,7 @@ static inline float kvg_fp8_value(const struct kvg_fp8_format *f, uint32_t code)
 {
     const uint32_t exponent = code >> f->mantissa_bits;
 
-    if (exponent == 0u) /* code counts smallest subnormals */
+    if (exponent == 0u) /* the code counts smallest subnormals */
         return (float)code * (f->min_normal / (float)(1 << f->mantissa_bits));
     return kvg_f32_from_bits((code + ((uint32_t)(127 - f->bias) << f->mantissa_bits))
                              << (23 - f->mantissa_bits));
@@ -127,7 +129,7 @@ static inline float kvg_fp8_e4m3fnuz_decode(uint8_t code)
     return kvg_f32_from_bits(sign | kvg_f32_bits(kvg_fp8_value(&KVG_FP8_E4M3FNUZ, magnitude)));
 }
 
-/* bf16: the upper half of an FP32. A NaN stays one even if its payload sat in the lower half. */
+/* bf16 is the upper half of an FP32. A NaN stays NaN even if its payload is in the lower half. */
 static inline uint16_t kvg_bf16_encode(float value)
 {
     const uint32_t bits = kvg_f32_bits(value);
@@ -150,7 +152,7 @@ static inline float kvg_f16_decode(uint16_t code)
 
     if (exponent == 0u)
         return kvg_f32_from_bits(sign | kvg_f32_bits((float)fraction * 0x1p-24f));
-    if (exponent == 0x1fu) /* a signalling NaN turns quiet, as the hardware's conversion does */
+    if (exponent == 0x1fu) /* a signalling NaN becomes quiet, as in the hardware's conversion */
         return kvg_f32_from_bits(sign | 0x7f800000u | fraction << 13 | (fraction != 0u ? 0x400000u : 0u));
     return kvg_f32_from_bits(sign | (exponent + 112u) << 23 | fraction << 13);
 }

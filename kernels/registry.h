@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * registry.h: every kernel this process knows: the built-ins and those of loaded plug-ins.
+ * registry.h: all kernels that this process knows: the built-in ones and those of loaded plug-ins. Kernels
+ * are never removed. The functions that add kernels must be called from one thread.
  */
 #ifndef KVG_KERNELS_REGISTRY_H
 #define KVG_KERNELS_REGISTRY_H
@@ -8,26 +9,28 @@
 #include "kernel.h"
 
 int64_t kvg_registry_count(void);
-/* 1 if this build has the kernels of CUDA, whether or not a GPU is here. */
+/* 1 if this build has the CUDA kernels, with or without a GPU in this machine. */
 int kvg_registry_has_cuda(void);
 const struct kvg_kernel *kvg_registry_get(int64_t i); /* in order of registration; NULL past the end */
-const struct kvg_kernel *kvg_registry_find(const char *name); /* NULL if unknown */
-/* Load a plug-in. 0, or -1 with one sentence in why (no such file, no symbol, other ABI version, name taken).
- */
+const struct kvg_kernel *kvg_registry_find(const char *name); /* NULL if the name is unknown */
+/* Loads the plug-in `path`. Returns 0, or -1 with one sentence in why[0..size): no such file, no symbol,
+ * another ABI version, or a name that is taken. */
 int kvg_registry_load(const char *path, char *why, size_t size);
-/* Adds kernels of the program itself, under the rules for plug-ins; `who` names them in the error. The
- * kernels must live until the process ends; the list is copied. */
+/* Adds kernels of the program itself, under the same rules as a plug-in. `who` names them in the error.
+ * The kernels must live until the process ends; the list is copied. Returns 0, or -1 with one sentence in
+ * why. */
 int kvg_registry_add(const char *who, const struct kvg_kernel *const *list, int64_t count, char *why,
                      size_t size);
 /* 1 if the kernel has the entry point that this phase needs. */
 int kvg_kernel_has_entry(const struct kvg_kernel *kernel, enum kvg_phase phase);
-/* The kernel's rank for this problem: rank_for's answer, else its rank. */
+/* The kernel's rank for this problem: the result of rank_for, or `rank` if the kernel has no rank_for. */
 int kvg_kernel_rank(const struct kvg_kernel *kernel, const struct kvg_problem *problem);
-/* Who is asked whether a kernel takes a problem; as kvg_kernel.supports. */
+/* Decides whether a kernel takes a problem. Result and `why` as in kvg_kernel.supports. */
 typedef int (*kvg_supports_fn)(void *context, const struct kvg_kernel *kernel,
                                const struct kvg_problem *problem, char *why, size_t size);
-/* The supporting kernel of highest rank for the problem (the first of several) that has the entry point its
- * phase needs, or NULL with the last refusal in why. `supports` NULL asks the kernels themselves. */
+/* The kernel of highest rank that supports the problem and has the entry point of its phase; of equal
+ * ranks the first. NULL, with the last refusal in why, if there is none. If `supports` is NULL, the
+ * kernels' own `supports` are called. */
 const struct kvg_kernel *kvg_registry_best(const struct kvg_problem *problem, kvg_supports_fn supports,
                                            void *context, char *why, size_t size);
 

@@ -21,6 +21,11 @@
 
 #include <string.h>
 
+/* Instructions for a token and KV head, head_dim 128, group of 4: 128 FMA (64 cycles). A bf16 cache adds
+ * 64 for unpacking. e4m3 adds 96 (shift, mask, widen) and 16 to search for NaN. bf16 reads 512 bytes and
+ * e4m3 256, so FP8 is faster where memory is the limit, and only a little where one thread runs alone.
+ * Prefill of 1024 tokens on Zen 3: 61 GFLOP/s, 60 % of the FMA roof (scalar kernel: 9.5). */
+
 enum { ROWS = 4, CHUNK = 4, BLOCK_KEYS = 16, STRIP = 16 };
 
 /* Blocks of four rows for the products of many rows, then the first four rows as they are, then times LIFT.

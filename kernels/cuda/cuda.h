@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cuda.h: the CUDA kernels this library holds. Nothing here needs a GPU or a driver to be called: on a
- * machine without one every `supports` answers no and says why.
+ * cuda.h: the CUDA kernels of this library. All functions and kernels can be called without a GPU or a
+ * driver. On such a machine every `supports` returns 0 and gives the reason.
  */
 #ifndef KVG_CUDA_KERNELS_H
 #define KVG_CUDA_KERNELS_H
@@ -19,10 +19,11 @@ extern const struct kvg_kernel kvg_cuda_dequant_sm90; /* "cuda/dequant_sm90" */
 extern const struct kvg_kernel kvg_cuda_fp8_sm90;     /* "cuda/fp8_sm90" */
 extern const struct kvg_kernel kvg_cuda_naive_f32;    /* "cuda/naive_f32" */
 
-/* For the kernels themselves. Properties of the current device, or -1 with the reason. */
+/* For the kernels themselves: properties of the current device. Returns 0, or -1 with the reason in
+ * why[0..size). */
 struct kvg_cuda_device {
     int major, minor, multiprocessors;
-    int64_t smem_per_block; /* opt-in limit */
+    int64_t smem_per_block; /* bytes, opt-in limit */
 };
 int kvg_cuda_device_here(struct kvg_cuda_device *device, char *why, size_t size);
 

@@ -1,6 +1,80 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * decode_sm90.cu: host side of the Hopper decode kernels: what they support and declare, tensor maps, launch.
+ * decode_sm90_warps.cuh describes the large kernel, decode_sm90_lean.cuh the one for short work.
+ *
+ * Versions of the kernels, with what was predicted and what was measured. H200, cold L2, pages of 16, NHD,
+ * shuffled pages, 32/8 heads, head_dim 128, e4m3 on path fp8. Bn x m: batch n, m tokens. The first three
+ * columns are percent of the gather roof of the same run, the last is a time. (Two machines were used, with a
+ * linear read of 4430 and of 4550 GB/s.)
+ *
+ *   version     B64 x 32k  B8 x 32k      B1 x 128k     B1 x 8k
+ *   v1          91.2       89.6          77.7          16.7 us
+ *   v2          93.9       -             -             -             with 8 heads a block
+ *   v2 (sweep)  95.7       89.8          86.0          17.2 us       with two splits side by side
+ *   v4 (sweep)  96.1       89.5          85.0          -
+ *   v5          96.4       88.4          83.7          18.8 us
+ *   v6          96.9       91.9 to 92.7  87.2 to 88.1  16.6 to 16.9 us
+ *
+ *   - v1: splits of about 1000 tokens, all 8 heads a block, items handed out by a counter, merge in a second
+ *     kernel. Predicted 95 %, because the same reads without arithmetic reach 100. Lost to partial results
+ *     (16 KB an item), serial loads in the merge, and idle blocks at the end.
+ *   - v2: one list of slabs, cut into chunks that get smaller from round to round. The maximum restarts at
+ *     splits inside a chunk, so the number of partial results no longer depends on the splits. The merge
+ *     issues all loads at once. Predicted 95. Two splits side by side, added up in shared memory, halve the
+ *     partial results.
+ *   - v3: clusters of 8 blocks that add up through distributed shared memory. Predicted 14 us for B1 x 8k,
+ *     measured 17.7: half of the multiprocessors read too slowly, and 16 clusters do not fit at once.
+ *     Removed.
+ *   - v4: the reader starts before the other warps. A kernel that overlaps with the decode kernel sets the
+ *     counter to zero.
+ *   - v5: chunk fractions rounded up. (Rounded down, an exact fraction was one slab short, and the last block
+ *     did half as much again.) With it a dry pass over the loop while the first pages are on their way,
+ *     because code is cold after the flush. Predicted 2 us less; it was not faster, also when each pair of
+ *     warps fetched a quarter of the code. Fetching code is the serial part and delays the reader. Dry pass
+ *     removed.
+ *   - v6: in a single round one head and eight splits a block; chunks that end where sequences end; four
+ *     stages instead of six. With fewer bytes in flight the blocks share the memory more evenly: blocks of B8
+ *     x 32k end within 7 % of each other, before 40 %. B64 x 128k: 99.0. Path dequant: B64 x 32k e4m3 96.7,
+ *     e5m2 97.0, bf16 98.4; B8 x 32k e4m3 92.3.
+ *   - v7: in a single round every warp reads for itself (decode_sm90_lean.cuh). The loads of its merge are
+ *     all issued at once. Two tiles ahead. The merge is launched and Q prefetched before the first page is
+ *     requested. Predicted 14 us for B1 x 8k. Large kernel and v7 in the same run:
+ *         B1 x 8k   16.6 and 14.2 us        fp8   B1 x 128k   86.8 and 88.9 %
+ *         B2 x 8k   20.1 and 17.0 us        fp8   B8 x 8k     81.5 and 84.8 %
+ *                                           fp8   B8 x 32k    91.7 and 91.8 %
+ *                                           bf16  B1 x 128k   89.8 and 94.0 %
+ *                                           bf16  B8 x 32k    94.2 and 96.0 %
+ *     e4m3 and e5m2 on path dequant are as fp8. Slower: three tiles ahead (up to 1.5 %), no prefetch (up to
+ *     1 %), a late launch of the merge (1.5 % with several sequences). With the merge of the large kernel it
+ *     gains at 8k only. Tried and removed: a dry pass over the code after the loop (0.9 us more, because it
+ *     delays the requests of the warp; in the merge alone: no effect), two heads a block (0.8 us more),
+ *     misses of 256 bytes into the L2 (0.1 us more, B8 x 32k 2 % slower).
+ *   - v8: a warp of the large kernel takes 16 query rows where there are more than 8 (append). K and V are
+ *     then read from shared memory and widened once for all 16. V is loaded in parts where registers are
+ *     short. Predicted near the roof for 16 rows, twice v7 beyond. Percent of the roof, B8 x 32k, fp8:
+ *         query tokens (rows)    2 (8)   4 (16)   8 (32)   16 (64)
+ *         8 rows a warp          92      73       41       22
+ *         16 rows a warp         93      88       56       31
+ *     Decode is unchanged (both in one run: B64 x 32k 97.0 and 96.9, B8 x 32k 93.3 and 93.3, B1 x 128k 89.8
+ *     and 90.1).
+ *   - No gain in the large kernel: for the work of a single round, a second round of 8 or 15 % handed out by
+ *     the counter (4 to 18 % slower); for B64 x 32k, 4 or 5 stages, 2, 4 or 5 rounds, fractions of 60 to 90
+ *     %, 8 heads, splits of 256 (from 2 % slower to 0.3 % faster); misses of 256 bytes (5 % slower).
+ *
+ * What remains.
+ *   - B1 x 8k, from clocks read in the kernel, in us from the start of the first block:
+ *          1.0         page table loaded, barriers set up
+ *          1.7         pages requested
+ *          5.2 to 5.7  Q and the first K arrived (code and scales come from memory as well)
+ *          8.1         the two tiles of the warp done
+ *          8.5 to 9.3  splits added and written
+ *         10.5         the merge sees them
+ *         12           the merge ends
+ *     Between the events there are 3.4 us more around an empty kernel, 4.1 around two.
+ *   - B1 x 128k: the last pages of the blocks arrive between 55 and 75 us, half of them by 66.
+ *     Multiprocessors read at unequal speed, and with equal parts of the list all wait for the slowest.
+ *   - bf16: a 256-byte row takes two boxes. Reading alone reaches 99.6 %.
  */
 #include "cuda.h"
 #include "decode_sm90.h"
@@ -54,7 +128,7 @@ static int supports_shape(const struct kvg_problem *p, char *why, size_t size)
         return 0;
     }
     if (p->kv_heads < 1 || p->q_heads % p->kv_heads) {
-        snprintf(why, size, "q_heads %lld is no multiple of kv_heads %lld", (long long)p->q_heads,
+        snprintf(why, size, "q_heads %lld is not a multiple of kv_heads %lld", (long long)p->q_heads,
                  (long long)p->kv_heads);
         return 0;
     }
@@ -89,13 +163,14 @@ static int supports_fp8(const struct kvg_problem *p, char *why, size_t size)
     if (here(&d, why, size))
         return 0;
     if (p->path != KVG_PATH_FP8 || p->q_dtype != KVG_E4M3 || p->kv_dtype != KVG_E4M3) {
-        snprintf(why, size, "only path fp8, which is e4m3 throughout");
+        snprintf(why, size, "only path fp8, where Q and the cache are e4m3");
         return 0;
     }
     return supports_shape(p, why, size);
 }
 
-/* QK: one HMMA chain over head_dim, FP32. PV: each tile from zero, then one FP32 addition a tile. */
+/* QK: one HMMA chain over head_dim, in FP32. PV: each tile starts from zero, then one FP32 addition a
+ * tile. */
 static void arithmetic(const struct kvg_problem *p, int64_t seq_len, struct kvg_arithmetic *out)
 {
     struct kvg_sm90_plan plan;
@@ -117,7 +192,8 @@ static void arithmetic(const struct kvg_problem *p, int64_t seq_len, struct kvg_
     out->tile = plan.tile;
     out->split_tokens = plan.split_tokens;
     out->deterministic = 1;
-    out->same_bits_under = KVG_MOVE_PAGES | KVG_MOVE_HEADS; /* a sequence's place decides where it is cut */
+    out->same_bits_under = KVG_MOVE_PAGES | KVG_MOVE_HEADS; /* a sequence's place in the batch decides
+                                                             * where it is cut */
 }
 
 static int64_t workspace_bytes(const struct kvg_problem *p)
@@ -127,8 +203,9 @@ static int64_t workspace_bytes(const struct kvg_problem *p)
     return kvg_sm90_plan_here(p, NULL, &plan, why, sizeof why) ? 0 : plan.workspace_bytes;
 }
 
-/* [block][head][slot][bytes of a row] as a tensor map; rows are cut into 128-byte boxes, the last filled up
- * with zeros, so head_dims that are no multiple of 128 bytes need no other code. */
+/* Tensor map of a cache: [block][head][slot][bytes of a row]. Rows are cut into 128-byte boxes, and the
+ * last box is padded with zeros. So values of head_dim that are not a multiple of 128 bytes need no other
+ * code. */
 static int make_map(PFN_cuTensorMapEncodeTiled_v12000 encode, const struct kvg_problem *p,
                     const struct kvg_sm90_plan *plan, const struct kvg_pages *pages, int64_t num_blocks,
                     int promotion, CUtensorMap *map)
@@ -229,7 +306,6 @@ static int fill(const struct kvg_attention_args *a, const struct kvg_sm90_plan *
     return 0;
 }
 
-/* The large kernel. */
 static cudaError_t launch_large(const struct kvg_sm90_params *x, const struct kvg_problem *p,
                                 const struct kvg_sm90_plan *plan, int probe, cudaStream_t stream)
 {
@@ -242,7 +318,6 @@ static cudaError_t launch_large(const struct kvg_sm90_params *x, const struct kv
     return kvg_sm90_launch_e5m2(x, plan->segments, probe, plan->blocks, plan->smem_bytes, stream);
 }
 
-/* The kernel for short work. */
 static cudaError_t launch_lean(const struct kvg_sm90_params *x, const struct kvg_problem *p,
                                const struct kvg_sm90_plan *plan, cudaStream_t stream)
 {
@@ -263,7 +338,7 @@ static cudaError_t launch_lean(const struct kvg_sm90_params *x, const struct kvg
     return kvg_sm90_lean_e5m2(&q, plan->segments, plan->smem_bytes, stream);
 }
 
-/* The merge starts while the decode kernel still works and waits at its door. */
+/* The merge is launched while the decode kernel still runs, and waits for it on the device. */
 static cudaError_t launch_merge(const struct kvg_sm90_params *x, const struct kvg_problem *p,
                                 const struct kvg_sm90_plan *plan, cudaStream_t stream)
 {
@@ -298,7 +373,7 @@ extern "C" int kvg_sm90_attention(const struct kvg_attention_args *a, const stru
     if (tuning)
         wanted = *tuning;
     if (probe)
-        wanted.lean = 2; /* the lean kernel has no form without arithmetic */
+        wanted.lean = 2; /* the lean kernel has no variant without arithmetic */
     if (kvg_sm90_plan_here(p, &wanted, &plan, why, sizeof why))
         return KVG_EUNSUPPORTED;
     if (plan.workspace_bytes > a->workspace_bytes || (p->path == KVG_PATH_FP8 && !a->scales.q))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * decode_sm90.h: the sm_90 decode kernels as tests and benchmarks call them, with the planner's choices
- * forced. The kernels themselves are reached through cuda.h.
+ * decode_sm90.h: the sm_90 decode kernels for tests and benchmarks, which may force the planner's choices.
+ * The kernels themselves are reached through cuda.h.
  */
 #ifndef KVG_CUDA_DECODE_SM90_H
 #define KVG_CUDA_DECODE_SM90_H
@@ -13,12 +13,12 @@
 extern "C" {
 #endif
 
-/* attention() with forced choices. probe = 1 brings every page in and does no arithmetic (out stays
- * unwritten): the roof of this kernel's way of reading. The workspace must hold what the forced plan asks
- * for. */
+/* attention() with forced choices (NULL: the planner's). probe = 1 loads every page and does no
+ * arithmetic; `out` is not written. That is the roof of this kernel's way of reading. The workspace must
+ * be as large as the forced plan needs. Returns KVG_OK or a KVG_E* error. */
 int kvg_sm90_attention(const struct kvg_attention_args *args, const struct kvg_sm90_tuning *tuning,
                        int probe);
-/* The plan for the current device. */
+/* The plan for the current device. Returns 0, or -1 with the reason in why[0..size). */
 int kvg_sm90_plan_here(const struct kvg_problem *p, const struct kvg_sm90_tuning *tuning,
                        struct kvg_sm90_plan *plan, char *why, size_t size);
 

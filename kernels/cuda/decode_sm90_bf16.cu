@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bf16 cache: 4 segments of 128 bytes reach head_dim 256.
- * One dtype a file, so that a change compiles in seconds.
+ * decode_sm90_bf16.cu: kernels for a bf16 cache. 4 segments of 128 bytes are enough for head_dim 256. Each
+ * dtype has its own file, so that a change compiles in seconds.
  */
 #include "decode_sm90_lean.cuh"
 #include "decode_sm90_launch.h"

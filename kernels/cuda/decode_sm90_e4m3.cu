@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * e4m3 cache, bf16 Q, products in f16 (exact for e4m3).
- * One dtype a file, so that a change compiles in seconds.
+ * decode_sm90_e4m3.cu: kernels for an e4m3 cache and bf16 Q; products in f16, in which e4m3 is exact. Each
+ * dtype has its own file, so that a change compiles in seconds.
  */
 #include "decode_sm90_lean.cuh"
 #include "decode_sm90_launch.h"

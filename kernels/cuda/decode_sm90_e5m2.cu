@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * e5m2 cache, bf16 Q, products in f16 (an e5m2 code is the upper byte of its f16).
- * One dtype a file, so that a change compiles in seconds.
+ * decode_sm90_e5m2.cu: kernels for an e5m2 cache and bf16 Q; products in f16. An e5m2 code is the upper byte
+ * of its f16. Each dtype has its own file, so that a change compiles in seconds.
  */
 #include "decode_sm90_lean.cuh"
 #include "decode_sm90_launch.h"

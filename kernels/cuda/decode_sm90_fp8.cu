@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * fp8 path: Q, K, V and P in e4m3.
- * One dtype a file, so that a change compiles in seconds.
+ * decode_sm90_fp8.cu: kernels for path fp8: Q, K, V and P in e4m3. Each dtype has its own file, so that a
+ * change compiles in seconds.
  */
 #include "decode_sm90_lean.cuh"
 #include "decode_sm90_launch.h"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * decode_sm90_kernel.cuh: the kernel around decode_sm90.cuh's reader and arithmetic warps, its epilogue, and
- * the kernel that merges the splits.
+ * decode_sm90_kernel.cuh: the large decode kernel, built from the reader and the arithmetic warps of
+ * decode_sm90_warps.cuh; its epilogue; and the kernel that merges the splits.
  */
 #ifndef KVG_CUDA_DECODE_SM90_KERNEL_CUH
 #define KVG_CUDA_DECODE_SM90_KERNEL_CUH
 
-#include "decode_sm90.cuh"
+#include "decode_sm90_warps.cuh"
 
 KVG_DEV uint16_t kvg_bf16_bits(float x)
 {
@@ -19,14 +19,14 @@ KVG_DEV int64_t kvg_partial_row(const kvg_sm90_params &p, int slot, int qi, int 
     return ((int64_t)slot * p.max_q_len + qi) * p.q_heads + head;
 }
 
-/* lse in natural units from the max (log2) and the row sum, which carries 2^offset. */
+/* LSE in natural units from the maximum (log2 units) and the row sum, which is scaled by 2^offset. */
 KVG_DEV float kvg_lse(float m, float l, int offset)
 {
     return l > 0.f ? 0.69314718055994531f * (m - (float)offset + log2f(l)) : -INFINITY;
 }
 
-/* Where a query row's result goes: the output if one segment covers the sequence, else the partial results.
- */
+/* Destination of a query row's result: the output if one segment covers the sequence, otherwise the
+ * partial results. */
 struct kvg_sm90_sink {
     float *part;   /* head_dim floats, or NULL */
     uint16_t *out; /* head_dim bf16, or NULL */
@@ -68,7 +68,8 @@ KVG_DEV void kvg_store_quad(const kvg_sm90_sink &sink, int dim, float4 v)
     }
 }
 
-/* One column per step of c; every lane holds quads of columns 2t and 2t + 1. */
+/* Writes the result of a warp. Every lane holds quads of columns 2t and 2t + 1; a step of c writes one
+ * column. */
 template <typename W, int NSEG>
 KVG_DEV void kvg_finish_single(const kvg_sm90_params &p, const kvg_sm90_segment &x, const W &w, int kv_head,
                                int row0, int flip)
@@ -92,7 +93,8 @@ KVG_DEV void kvg_finish_single(const kvg_sm90_params &p, const kvg_sm90_segment 
     }
 }
 
-/* A warp's result into the block's scratch. Row: (split, head and row block, column). */
+/* Writes the result of a warp to the scratch memory of the block. Row: (split, head and row block,
+ * column). */
 template <typename W, int NSEG>
 KVG_DEV void kvg_put_scratch(const kvg_sm90_params &p, const W &w, float *scratch, float2 *stats, int split,
                              int head_row, int column0, int flip)
@@ -118,14 +120,14 @@ KVG_DEV void kvg_put_scratch(const kvg_sm90_params &p, const W &w, float *scratc
     }
 }
 
-/* Add up the splits of a block through shared memory. */
+/* Adds up the splits of a block through shared memory. */
 template <typename W, int NSEG, int NB>
 KVG_DEV void kvg_finish_splits(const kvg_sm90_params &p, const kvg_sm90_segment &x, const W (&w)[NB],
                                float *scratch, int split, int head_row, int flip)
 {
     const int lanes_wide = p.heads * p.row_blocks, pitch = p.head_dim, rows = KVG_SM90_WARPS * p.columns;
     float2 *stats = (float2 *)(scratch + (int64_t)rows * pitch);
-    kvg_named_barrier(1, 32 * KVG_SM90_WARPS); /* the scratch of the segment before has been read */
+    kvg_named_barrier(1, 32 * KVG_SM90_WARPS); /* the scratch of the previous segment has been read */
 #pragma unroll
     for (int n = 0; n < NB; n++)
         kvg_put_scratch<W, NSEG>(p, w[n], scratch, stats, split, head_row, 8 * n, flip);
@@ -134,7 +136,7 @@ KVG_DEV void kvg_finish_splits(const kvg_sm90_params &p, const kvg_sm90_segment 
     for (int i = threadIdx.x; i < lanes_wide * p.columns * per_row; i += 32 * KVG_SM90_WARPS) {
         const int r = i / per_row, dim = i % per_row * 4;
         const int hr = r / p.columns, row = hr % p.row_blocks * 8 * NB + r % p.columns;
-        /* All loads at once; places beyond the last split repeat it with weight 0. */
+        /* All loads are issued at once. Positions beyond the last split load it again, with weight 0. */
         float2 st[KVG_SM90_WARPS];
         float4 v[KVG_SM90_WARPS];
 #pragma unroll
@@ -150,7 +152,8 @@ KVG_DEV void kvg_finish_splits(const kvg_sm90_params &p, const kvg_sm90_segment 
         float4 sum = make_float4(0.f, 0.f, 0.f, 0.f);
 #pragma unroll
         for (int s = 0; s < KVG_SM90_WARPS; s++) {
-            const bool live = s < p.splits_per_block && st[s].y != 0.f; /* 0: nothing visible; NaN goes on */
+            const bool live = s < p.splits_per_block && st[s].y != 0.f; /* 0: no visible key; NaN is passed
+                                                                         * on */
             const float f = live ? kvg_exp2(st[s].x - m) : 0.f;
             l += live ? f * st[s].y : 0.f;
             sum.x += f * v[s].x, sum.y += f * v[s].y, sum.z += f * v[s].z, sum.w += f * v[s].w;
@@ -174,7 +177,7 @@ KVG_DEV void kvg_arithmetic_warp(const kvg_sm90_params &p, kvg_sm90_shared &sh, 
     const int local_head = head_row / p.row_blocks, row0 = head_row % p.row_blocks * 8 * NB;
     const uint32_t head_bytes = p.box_tokens * KVG_SM90_SEGMENT, seg_bytes = head_bytes * p.heads,
                    box_bytes = seg_bytes * NSEG;
-    /* Offsets of the tile's groups of 8 keys. */
+    /* Offsets of the groups of 8 keys of a tile. */
     uint32_t group_at[2 * SUB];
 #pragma unroll
     for (int i = 0; i < 2 * SUB; i++)
@@ -207,8 +210,9 @@ KVG_DEV void kvg_arithmetic_warp(const kvg_sm90_params &p, kvg_sm90_shared &sh, 
                 w[n].load_q(p, x, kv_head, row0 + 8 * n);
                 w[n].clear();
             }
-            const int open = p.causal ? x.len - x.q_len + 1 : x.len; /* keys below are seen by all rows */
-            const int shut = p.window > 0 ? x.len - p.window : 0;    /* keys below are not */
+            const int open = p.causal ? x.len - x.q_len + 1 : x.len; /* smaller keys are visible to all
+                                                                      * rows */
+            const int shut = p.window > 0 ? x.len - p.window : 0;    /* smaller keys are not */
             int step, end;
             kvg_step_range(p, x, W::tile, tiles_per_slab, step, end);
             int start = x.s0 * p.slab_tokens + split * p.split_tokens, j = step;
@@ -269,8 +273,8 @@ KVG_DEV void kvg_arithmetic_warp(const kvg_sm90_params &p, kvg_sm90_shared &sh, 
     }
 }
 
-/* Registers at launch. Where 32 accumulators do, 136 leave room on the multiprocessor for a block of the
- * merge, which then waits at the door instead of being launched at the end. */
+/* Registers per thread. With 32 accumulators, 136 at launch leave room on the multiprocessor for a block
+ * of the merge kernel. That block is then resident and waits, instead of being launched at the end. */
 template <int KV, int NSEG, int NB> struct kvg_sm90_registers {
     static constexpr bool small = NB == 1 && (KV == KVG_BF16 ? NSEG <= 2 : NSEG == 1);
     static constexpr int at_launch = small ? 136 : 168,
@@ -310,8 +314,8 @@ __global__ void __maxnreg__((kvg_sm90_registers<KV, NSEG, NB>::at_launch))
         kvg_bar_init_fence();
         __syncwarp();
     }
-    /* Registers move between groups of 4 warps only, so the reader brings three idle warps along. The reader
-     * does not wait for anybody: it is the one who has set the barriers up. */
+    /* setmaxnreg works on groups of 4 warps, so the reader's group has three idle warps. The reader does
+     * not wait for the other warps: it has set up the barriers itself. */
     if (warp >= KVG_SM90_WARPS) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kvg_sm90_registers<KV, NSEG, NB>::reader));
         if (warp == KVG_SM90_WARPS) {
@@ -331,7 +335,7 @@ __global__ void __maxnreg__((kvg_sm90_registers<KV, NSEG, NB>::at_launch))
     }
 }
 
-/* Sets the counter of work items to zero; the decode kernel starts meanwhile. */
+/* Sets the counter of work items to zero. The decode kernel starts at the same time. */
 static __global__ void kvg_zero_counter(uint32_t *counter)
 {
     kvg_launch_dependents();
@@ -379,10 +383,10 @@ static cudaError_t kvg_sm90_launch(const kvg_sm90_params &p, int probe, int64_t 
 
 enum { KVG_MERGE_THREADS = 256, KVG_MERGE_DIMS = 32 };
 
-/* Adds up the segments of a sequence: out = v_scale * sum_i 2^(m_i - M) o_i / sum_i 2^(m_i - M) l_i. A task
- * is one query row and 32 of its dims; `lanes` lanes work on it, 8 to a segment, so that with few segments
- * every load goes out at once. Segments without a visible key have l = 0; no segment at all gives 0 and -inf;
- * a sequence that one segment covers has been written already. */
+/* Adds up the segments of a sequence: out = v_scale * sum_i 2^(m_i - M) o_i / sum_i 2^(m_i - M) l_i. A
+ * task is one query row and 32 of its dims. `lanes` lanes work on it, 8 for each segment, so that with few
+ * segments all loads are issued at once. Segments without a visible key have l = 0. A sequence without
+ * segments gets 0 and -inf. A sequence that one segment covers has already been written. */
 static __global__ void __launch_bounds__(KVG_MERGE_THREADS, 5)
     kvg_merge_segments(const __grid_constant__ kvg_sm90_params p, int offset, int lanes)
 {

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * decode_sm90_lean.cuh: the decode kernel for short work, where the time goes into latency: one chunk a
- * block, inside one sequence, one KV head, eight splits, a warp each.
+ * decode_sm90_lean.cuh: the decode kernel for short work, where latency takes most of the time. A block has
+ * one chunk, inside one sequence, and one KV head. Each of its eight warps has one split.
  *
- * The idea. A warp is its own reader: it looks up its pages (lean_walk.h), asks for them, and computes on
- * what comes, with a ring of tiles that no other warp touches. So nothing is handed over between warps, eight
- * of them ask at the same time, and the first page is asked for after a few hundred instructions: the block
- * table is loaded before anything else, from constants that lie together, without a division; the barriers
- * are set up while it travels. The arithmetic (decode_sm90.cuh) and the partial results are those of the
- * large kernel.
+ * Each warp reads for itself: it looks up its pages (lean_walk.h), requests them, and computes on what
+ * arrives. Its ring of tiles belongs to this warp alone.
+ *   - No data is passed between warps, and eight warps issue requests at the same time.
+ *   - The first page is requested after a few hundred instructions. The block table is loaded before anything
+ *     else, from constants that lie together, and without a division. The barriers are set up during that
+ *     load.
+ *   - The arithmetic (decode_sm90_warps.cuh) and the partial results are those of the large kernel.
  *
- * No wait without an end: a barrier is waited for once for each tile that was asked for, and it is told the
- * bytes of exactly the boxes that were. No two warps share a stage, so none waits for another before the end.
+ * No wait is endless. A warp waits for a barrier exactly once for each tile that it requested, and the
+ * barrier expects the bytes of exactly the requested boxes. No two warps share a stage, so no warp waits for
+ * another before the end.
  *
- * Measured, and what did not help, on an H200: see the ladder in decode_sm90.cuh.
+ * Measurements on an H200, and what did not help: see decode_sm90.cu.
  */
 #ifndef KVG_CUDA_DECODE_SM90_LEAN_CUH
 #define KVG_CUDA_DECODE_SM90_LEAN_CUH
@@ -32,8 +34,8 @@ struct kvg_sm90_lean_shared {
     uint64_t full[KVG_SM90_WARPS][KVG_SM90_LEAN_STAGES][2]; /* K, V */
 };
 
-/* A warp's row of results in shared memory: quad number i of lane (g, t) for column 2t + c lies at 8 i + (g ^
- * 2t), so that neither writing nor reading meets a bank twice. */
+/* The results of a warp in shared memory. Quad i of lane (g, t) for column 2t + c is at 8 i + (g ^ 2t), so
+ * that neither writing nor reading has bank conflicts. */
 template <typename W, int NSEG> struct kvg_lean_row {
     static constexpr int each = W::T::seg_mmas / 2, quads = 8 * NSEG * each;
 };
@@ -56,7 +58,7 @@ KVG_DEV void kvg_lean_put(const W &w, int columns, float4 *scratch, float2 *stat
     }
 }
 
-/* Add up the eight splits; a thread takes four dims of a query row. */
+/* Adds up the eight splits. A thread takes four dims of a query row. */
 template <typename W, int NSEG>
 KVG_DEV void kvg_lean_add(const kvg_sm90_params &p, const kvg_sm90_segment &x, const float4 *scratch,
                           const float2 *stats)
@@ -79,7 +81,7 @@ KVG_DEV void kvg_lean_add(const kvg_sm90_params &p, const kvg_sm90_segment &x, c
         float4 sum = make_float4(0.f, 0.f, 0.f, 0.f);
 #pragma unroll
         for (int s = 0; s < KVG_SM90_WARPS; s++) {
-            const bool live = st[s].y != 0.f; /* 0: nothing visible; NaN goes on */
+            const bool live = st[s].y != 0.f; /* 0: no visible key; NaN is passed on */
             const float f = live ? kvg_exp2(st[s].x - m) : 0.f;
             l += live ? f * st[s].y : 0.f;
             sum.x += f * v[s].x, sum.y += f * v[s].y, sum.z += f * v[s].z, sum.w += f * v[s].w;
@@ -91,8 +93,8 @@ KVG_DEV void kvg_lean_add(const kvg_sm90_params &p, const kvg_sm90_segment &x, c
     }
 }
 
-/* Q and the scales are wanted as soon as the first page is there; their way from memory begins with the
- * page's. Two lanes a query row, 128 bytes each: the longest row of this kernel has 256. */
+/* Prefetches Q and the scales. They are needed as soon as the first page arrives, so their loads start
+ * together with it. Two lanes a query row, 128 bytes each: the longest row of this kernel has 256 bytes. */
 template <int Q_BYTES> KVG_DEV void kvg_lean_prefetch(const kvg_sm90_params &p, const kvg_sm90_segment &x)
 {
     const int lane = threadIdx.x & 31, r = lane / 2, byte = lane % 2 * 128;
@@ -107,7 +109,7 @@ template <int Q_BYTES> KVG_DEV void kvg_lean_prefetch(const kvg_sm90_params &p, 
         kvg_prefetch(scale + x.head_block * p.scale_stride);
 }
 
-/* This block's chunk. */
+/* The chunk of this block. */
 KVG_DEV kvg_sm90_segment kvg_lean_segment(const kvg_lean_start &st)
 {
     kvg_sm90_segment x;
@@ -122,8 +124,8 @@ KVG_DEV kvg_sm90_segment kvg_lean_segment(const kvg_lean_start &st)
     return x;
 }
 
-/* A warp's requests: lane i brings box i of the tiles that one load of the block table serves; the next load
- * is always under way. */
+/* Requests of a warp. Lane i requests box i of the tiles that one load of the block table serves. The next
+ * load is always in flight. */
 template <int NSEG, int TILE> struct kvg_lean_reader {
     kvg_lean_place look, ask;
     kvg_lean_box now, later;
@@ -137,11 +139,11 @@ template <int NSEG, int TILE> struct kvg_lean_reader {
         const int part = (threadIdx.x & 31) & ((1 << st.boxes_log2) - 1);
         to = kvg_lean_look(&st, &look, x.s1, TILE, tiles, part);
         const int32_t *table = st.block_table + x.b * st.block_table_stride;
-        to.at = to.real ? table[to.at] : 0; /* from here on the page */
+        to.at = to.real ? table[to.at] : 0; /* from here on the page, not the table entry */
     }
 
-    /* The next tile goes into stage `in`, which nobody reads any more. RELOAD: the first load may be used up.
-     */
+    /* Requests the next tile into stage `in`, which no warp reads any more. RELOAD: the first load of the
+     * table may be used up. */
     template <bool RELOAD>
     KVG_MEMBER void request(const kvg_sm90_params &p, const kvg_lean_start &st, const kvg_sm90_segment &x,
                             int tiles)
@@ -240,7 +242,7 @@ __global__ void __maxnreg__(200) kvg_decode_sm90_lean(const __grid_constant__ kv
         group_at[i] = 8 * i / box_tokens * NSEG * seg_bytes + 8 * i % box_tokens * KVG_SM90_SEGMENT;
     const uint32_t k_col = g * KVG_SM90_SEGMENT + ((2 * t) ^ g) * 16;
     const uint32_t v_col = P::v_col(g, t);
-    const int open = p.causal ? x.len - x.q_len + 1 : x.len; /* keys below are seen by all rows */
+    const int open = p.causal ? x.len - x.q_len + 1 : x.len; /* smaller keys are visible to all rows */
 
     int stage = 0;
     uint32_t phase = 0;
@@ -272,10 +274,10 @@ __global__ void __maxnreg__(200) kvg_decode_sm90_lean(const __grid_constant__ kv
     kvg_lean_add<W, NSEG>(p, x, scratch, stats);
 }
 
-/* Adds up the `per` chunks of a sequence. A warp does one query row's slice of 32 dims, 8 lanes a chunk, 4 K
- * chunks at a time with all loads in flight. Whatever does not need the partial results is worked out before
- * they are there. Empty chunks have left nothing and are passed over; chunks without a visible key have l =
- * 0. */
+/* Adds up the `per` chunks of a sequence. A warp does one query row's slice of 32 dims, 8 lanes a chunk, 4
+ * K chunks at a time with all loads in flight. What does not depend on the partial results is computed
+ * before they are ready. Empty chunks have written nothing and are skipped. Chunks without a visible key
+ * have l = 0. */
 template <int K>
 static __global__ void __launch_bounds__(KVG_LEAN_MERGE_THREADS, K > 4 ? 4 : 8)
     kvg_merge_lean(const __grid_constant__ kvg_sm90_params p, int offset, int per)
@@ -308,7 +310,7 @@ static __global__ void __launch_bounds__(KVG_LEAN_MERGE_THREADS, K > 4 ? 4 : 8)
         have[k] = filled(part + 4 * k);
     float m = -INFINITY, l = 0.f;
     float4 o = make_float4(0.f, 0.f, 0.f, 0.f);
-    /* A NaN in l stays one: 0 x NaN is NaN. */
+    /* A NaN in l is kept: 0 x NaN is NaN. */
     const auto join = [&](float m2, float l2, float4 o2) {
         const float top = fmaxf(m, m2);
         const float a = m == -INFINITY ? 0.f : kvg_exp2(m - top),

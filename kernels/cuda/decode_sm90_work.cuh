@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * decode_sm90_work.cuh: what the Hopper decode kernel is told, and how its blocks find their work: the list
- * of slabs, chunks of it, segments of sequences. plan.h has the words; everything here follows from shapes
- * and lengths alone, so that reader, arithmetic warps and merge agree without talking to each other.
+ * decode_sm90_work.cuh: parameters of the Hopper decode kernel, and how its blocks find their work: the list
+ * of slabs, its chunks, and the segments of sequences. plan.h defines these terms. Everything here follows
+ * from shapes and lengths alone. So the reader, the arithmetic warps and the merge compute the same division
+ * without communication.
  */
 #ifndef KVG_CUDA_DECODE_SM90_WORK_CUH
 #define KVG_CUDA_DECODE_SM90_WORK_CUH
@@ -12,7 +13,7 @@
 #include "ptx.cuh"
 
 struct kvg_sm90_params {
-    CUtensorMap k, v; /* bytes x slots x heads x blocks */
+    CUtensorMap k, v; /* [bytes][slots][heads][blocks], bytes fastest */
     const void *q;
     int64_t q_stride_token, q_stride_head;
     const int32_t *block_table;
@@ -25,28 +26,28 @@ struct kvg_sm90_params {
     int64_t out_stride_token, out_stride_head;
     float *lse;
     int64_t lse_stride_token;
-    float2 *part_stats; /* (max in log2 units, row sum) */
-    float *part_out;    /* unnormalised, head_dim floats a row */
+    float2 *part_stats; /* (maximum in log2 units, row sum) */
+    float *part_out;    /* not normalised, head_dim floats a row */
     uint32_t *counter;
     int batch, q_heads, group, head_dim, block_size, window, causal, max_q_len;
     int64_t max_seq_len;
-    int32_t *prefix_out; /* block 0 leaves the prefix sums here for the merge */
+    int32_t *prefix_out; /* block 0 writes the prefix sums here for the merge */
     int heads, row_blocks, column_blocks, splits_per_block, columns, box_tokens, split_tokens, slab_tokens,
         slabs_per_seq, head_blocks;
     int stages, stage_bytes, rectangular, dynamic, rounds, chunks_per_round;
-    int boxes_log2, per_tile_log2, block_log2,
-        tiles_per_slab; /* block_log2: -1 if block_size is no power of two */
-    uint32_t round_start[KVG_SM90_MAX_ROUNDS],
-        round_step[KVG_SM90_MAX_ROUNDS]; /* shares of all slabs, 2^-32 */
+    /* block_log2: -1 if block_size is not a power of two. */
+    int boxes_log2, per_tile_log2, block_log2, tiles_per_slab;
+    /* Fractions of all slabs, unit 2^-32. */
+    uint32_t round_start[KVG_SM90_MAX_ROUNDS], round_step[KVG_SM90_MAX_ROUNDS];
 };
 
 enum { KVG_SM90_UNIT_RING = 8, KVG_SM90_MAX_STAGES = 16, KVG_SM90_THREADS = 32 * (KVG_SM90_WARPS + 4) };
 
-/* What a block works on without a break: slabs [s0, s1) of one sequence, for one block of heads. */
+/* What a block works on without interruption: slabs [s0, s1) of one sequence, for one block of heads. */
 struct kvg_sm90_segment {
     int b, head_block;
-    int slot;  /* of its partial result: chunk + sequence */
-    int whole; /* it covers all slabs of the sequence and writes the output itself */
+    int slot;  /* index of its partial result: chunk + sequence */
+    int whole; /* 1: it covers all slabs of the sequence and writes the output itself */
     int len;   /* keys of the sequence */
     int q_len;
     int first; /* first visible key of any query */
@@ -59,7 +60,7 @@ KVG_DEV int kvg_first_visible(const kvg_sm90_params &p, int len, int q_len)
     return max(0, last0 - p.window + 1);
 }
 
-/* First visible slab of a sequence. A branch, so that without a window nothing waits for the length. */
+/* First visible slab of a sequence. The branch avoids a wait for the length if there is no window. */
 KVG_DEV int kvg_first_slab(const kvg_sm90_params &p, int len, int q_len)
 {
     if (p.window > 0)
@@ -73,7 +74,7 @@ KVG_DEV int kvg_slab_count(const kvg_sm90_params &p, int len, int q_len)
     return len <= 0 ? 0 : (len + p.slab_tokens - 1) / p.slab_tokens - kvg_first_slab(p, len, q_len);
 }
 
-/* First slab of chunk j, of n in all. Chunks get smaller from round to round. */
+/* First slab of chunk j, of n slabs in all. Chunks get smaller from round to round. */
 KVG_DEV int kvg_chunk_begin(const kvg_sm90_params &p, int n, int j)
 {
     const int r = j / p.chunks_per_round, i = j - r * p.chunks_per_round;
@@ -82,7 +83,7 @@ KVG_DEV int kvg_chunk_begin(const kvg_sm90_params &p, int n, int j)
     return (int)min((uint64_t)n, (uint64_t)n * (p.round_start[r] + (uint64_t)p.round_step[r] * i) >> 32);
 }
 
-/* The chunk that slab x is in. */
+/* The chunk that contains slab x. */
 KVG_DEV int kvg_chunk_of(const kvg_sm90_params &p, int n, int x)
 {
     int lo = 0, hi = p.rounds * p.chunks_per_round;
@@ -96,8 +97,8 @@ KVG_DEV int kvg_chunk_of(const kvg_sm90_params &p, int n, int x)
     return lo;
 }
 
-/* Goes through the segments of work item u = (chunk, head block). `prefix` counts slabs before each sequence
- * (NULL: every sequence has slabs_per_seq of them). */
+/* Iterates over the segments of work item u = (chunk, head block). prefix[b]: slabs before sequence b.
+ * NULL: every sequence has slabs_per_seq slabs. */
 struct kvg_sm90_walk {
     int pos, end, b, chunk, head_block;
     KVG_MEMBER void open(const kvg_sm90_params &p, const int32_t *prefix, int u)
@@ -150,8 +151,8 @@ struct kvg_sm90_walk {
     }
 };
 
-/* Steps of a segment: tiles_per_slab for each slab, all splits of a slab together. [begin, end) hold visible
- * keys. */
+/* Steps of a segment: tiles_per_slab for each slab; a step takes one tile of every split of the slab.
+ * Steps [begin, end) contain visible keys. */
 KVG_DEV void kvg_step_range(const kvg_sm90_params &p, const kvg_sm90_segment &x, int tile, int tiles_per_slab,
                             int &begin, int &end)
 {
@@ -161,7 +162,7 @@ KVG_DEV void kvg_step_range(const kvg_sm90_params &p, const kvg_sm90_segment &x,
         p.splits_per_block == 1 && p.window > 0 ? min(end, max(0, x.first - x.s0 * p.slab_tokens) / tile) : 0;
 }
 
-/* Slabs before each sequence, by the arithmetic warps; prefix has batch + 1 entries. */
+/* Computes the slabs before each sequence, with the arithmetic warps. prefix has batch + 1 entries. */
 static __device__ void kvg_prefix_slabs(const kvg_sm90_params &p, int32_t *prefix)
 {
     __shared__ int32_t warp_sum[KVG_SM90_WARPS];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * device.cu: what the kernels ask about the current device, and the table of kernels.
+ * device.cu: properties of the current device for the kernels, and the table of CUDA kernels.
  */
 #include "cuda.h"
 

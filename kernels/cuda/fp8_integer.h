@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * fp8_integer.h: FP8 conversion in integer arithmetic, for GPUs older than the instruction (below compute
- * capability 8.9). The codes are the instruction's: round to nearest even, saturate (infinities too), any NaN
- * is 0x7f. Plain C as well, so that the CPU's tests hold every boundary of it against the reference.
+ * fp8_integer.h: FP8 conversion in integer arithmetic, for GPUs without the conversion instruction (compute
+ * capability below 8.9). The codes are those of the instruction: round to nearest even, saturate (infinities
+ * too), every NaN becomes 0x7f. It is plain C as well, so that tests on the CPU can check every rounding
+ * boundary against the reference.
  */
 #ifndef KVG_CUDA_FP8_INTEGER_H
 #define KVG_CUDA_FP8_INTEGER_H
@@ -15,8 +16,8 @@
 #define KVG_FP8_INTEGER static inline
 #endif
 
-/* Code of the FP32 with these bits. min_normal and max: bits of the format's smallest normal and largest
- * finite value. */
+/* Code of the FP32 number with these bits. min_normal and max: bits of the format's smallest normal and
+ * largest finite value. */
 KVG_FP8_INTEGER uint32_t kvg_fp8_integer_encode(uint32_t bits, int mantissa_bits, int bias,
                                                 uint32_t min_normal, uint32_t max)
 {
@@ -33,7 +34,7 @@ KVG_FP8_INTEGER uint32_t kvg_fp8_integer_encode(uint32_t bits, int mantissa_bits
     }
     shift = 151 - (int)(x >> 23) - bias - mantissa_bits; /* the code counts smallest subnormals */
     if (shift > 24)
-        return sign; /* below half of the smallest, FP32's own subnormals included */
+        return sign; /* less than half of the smallest subnormal; includes the subnormals of FP32 */
     x = (x & 0x7fffffu) | 0x800000u;
     return sign | ((x + (1u << (shift - 1)) - 1u + ((x >> shift) & 1u)) >> shift);
 }
@@ -48,7 +49,7 @@ KVG_FP8_INTEGER uint32_t kvg_fp8_integer_e5m2(uint32_t bits)
     return kvg_fp8_integer_encode(bits, 2, 15, 0x38800000u /* 2^-14 */, 0x47600000u /* 57344 */);
 }
 
-/* The f16 that equals an e4m3 code; NaN becomes 0x7fff. */
+/* The f16 that equals an e4m3 code. NaN becomes 0x7fff. */
 KVG_FP8_INTEGER uint32_t kvg_fp8_integer_e4m3_to_f16(uint32_t code)
 {
     const uint32_t sign = (code & 0x80u) << 8, x = code & 0x7fu;
@@ -57,7 +58,7 @@ KVG_FP8_INTEGER uint32_t kvg_fp8_integer_e4m3_to_f16(uint32_t code)
         return 0x7fffu;
     if (x >= 8u) /* the fraction grows by 7 bits, the bias by 8 */
         return sign | ((x << 7) + (8u << 10));
-    /* x / 512, a normal f16: its leading bit is bit 2, 1 or 0 */
+    /* x / 512 is a normal f16; its leading bit is bit 2, 1 or 0 of x */
     return sign | (x >= 4u   ? (8u << 10) + ((x & 3u) << 8)
                    : x >= 2u ? (7u << 10) + ((x & 1u) << 9)
                    : x == 1u ? 6u << 10

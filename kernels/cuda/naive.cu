@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * naive.cu: attention as it is written in a textbook, in FP32: the reference on the GPU for cases that are
- * too large for the CPU. One block per (sequence, query token, query head); each of its warps walks over
- * every KVG_WARPS-th key with an online softmax; nothing is rounded before the output. Any phase, path,
- * dtype, layout, group and block size; head_dim up to 256; output bf16 or, as a reference, FP32.
+ * naive.cu: textbook attention in FP32. It is the reference on the GPU for cases that are too large for the
+ * CPU.
+ *
+ * One block computes one (sequence, query token, query head). Each of its warps takes every KVG_WARPS-th visible
+ * key, with an online softmax. Nothing is rounded before the output. Any phase, path, dtype, layout, group and
+ * block size; head_dim up to 256; output in bf16 or, as a reference, in FP32.
  */
 #include "cuda.h"
 #include "ptx.cuh"
@@ -146,7 +148,7 @@ static int supports(const struct kvg_problem *p, char *why, size_t size)
         return 0;
     }
     if (p->kv_heads < 1 || p->q_heads % p->kv_heads) {
-        snprintf(why, size, "q_heads %lld is no multiple of kv_heads %lld", (long long)p->q_heads,
+        snprintf(why, size, "q_heads %lld is not a multiple of kv_heads %lld", (long long)p->q_heads,
                  (long long)p->kv_heads);
         return 0;
     }

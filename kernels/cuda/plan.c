@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * plan.c: shapes in, work division out. See plan.h.
+ * plan.c: from the shape of a problem to the division of its work. See plan.h.
  *
- * Whole pages first: a block that takes all KV heads of a token reads NHD pages as they lie (16 KB in one
- * piece for 8 heads of 128 bytes). Only when the context is so short that the partial results would weigh as
- * much as the pages does a block take fewer heads and more splits, and adds the splits up in shared memory.
+ * Whole pages are preferred. A block that takes all KV heads of a token reads NHD pages as they lie in
+ * memory: 16 KB in one piece for 8 heads of 128 bytes. If the context is so short that the partial results
+ * would be as large as the pages, a block takes fewer heads and more splits instead, and adds the splits up
+ * in shared memory.
  */
 #include "plan.h"
 
@@ -42,7 +43,7 @@ static int64_t element_bytes(enum kvg_dtype t)
     return t == KVG_BF16 || t == KVG_F16 ? 2 : 1;
 }
 
-/* Most heads a block can take at once. */
+/* Most heads that a block can take at once. */
 static int most_heads(const struct kvg_problem *p, int row_blocks)
 {
     int h = KVG_SM90_WARPS / row_blocks;
@@ -51,24 +52,25 @@ static int most_heads(const struct kvg_problem *p, int row_blocks)
     return h;
 }
 
-/* Keys that a sequence of n keys shows to its queries at most. */
+/* Most keys that the queries of a sequence of n keys can see. */
 static int64_t visible_span(const struct kvg_problem *p, int64_t n)
 {
     return p->window > 0 ? min64(n, p->window + p->max_q_len - 1) : n;
 }
 
-/* Keys a block would get to read if each took 8 heads: the measure of how much work there is. */
+/* Keys per block if each block took 8 heads: the measure for the amount of work. */
 static int64_t block_load(const struct kvg_problem *p, int multiprocessors)
 {
     const int64_t span = visible_span(p, ceil_div(p->total_kv, p->batch));
     return p->batch * span * p->kv_heads / KVG_SM90_WARPS / multiprocessors;
 }
 
-/* Loads up to which one head a block, one round of chunks win; measured on an H200. */
+/* Limits of the load for one head a block and for one round of chunks; measured on an H200. */
 enum { KVG_ONE_HEAD_LOAD = 3000, KVG_ONE_ROUND_LOAD = 4096 };
 
-/* Little work: one head and many splits a block, added up before they leave it, so that partial results stay
- * few. More: whole pages. Several rounds: two splits side by side halve the partial results. */
+/* Little work: one head and many splits a block, added up in the block, so that there are few partial
+ * results. More work: whole pages. Several rounds: two splits side by side, which halves the partial
+ * results. */
 static int choose_heads(const struct kvg_problem *p, int most, int multiprocessors)
 {
     const int64_t load = block_load(p, multiprocessors);
@@ -78,19 +80,20 @@ static int choose_heads(const struct kvg_problem *p, int most, int multiprocesso
     return h;
 }
 
-/* Chunks of a round: one for each block, if the head blocks come out even. In a single round they should also
- * end where sequences end, as long as that leaves at most one block in 16 idle. */
+/* Chunks of a round: one for each block, if the head blocks divide evenly. In a single round chunks should
+ * also end where sequences end, as long as at most one block in 16 is idle because of it. */
 static int64_t choose_chunks(const struct kvg_problem *p, const struct kvg_sm90_plan *plan,
                              int multiprocessors, int rounds)
 {
     const int64_t each = multiprocessors / plan->head_blocks;
     if (each * plan->head_blocks * 10 < multiprocessors * (int64_t)9)
-        return ceil_div(4 * (int64_t)multiprocessors, plan->head_blocks); /* uneven: more, smaller chunks */
+        return ceil_div(4 * (int64_t)multiprocessors, plan->head_blocks); /* not even: more and smaller
+                                                                           * chunks */
     const int64_t even = each / p->batch * p->batch;
     return rounds == 1 && even * 16 >= each * 15 ? even : each;
 }
 
-/* Most keys a block would take if the list were cut into equal parts. */
+/* Most keys of a block if the list is cut into equal parts. */
 static int64_t largest_load(const struct kvg_problem *p, const struct kvg_sm90_plan *plan, int64_t split)
 {
     const int64_t span = visible_span(p, ceil_div(p->total_kv, p->batch));
@@ -98,8 +101,8 @@ static int64_t largest_load(const struct kvg_problem *p, const struct kvg_sm90_p
     return ceil_div(p->batch * ceil_div(span, slab), plan->chunks_per_round) * slab;
 }
 
-/* One round: the split whose slabs fall most evenly on the blocks, the longer of equals. More rounds: short
- * slabs, so that the last round's chunks can be small. */
+/* One round: the split whose slabs divide most evenly among the blocks; of equals the longest. More
+ * rounds: short slabs, so that the chunks of the last round can be small. */
 static int64_t choose_split(const struct kvg_problem *p, const struct kvg_sm90_plan *plan)
 {
     if (plan->rounds > 1)
@@ -121,15 +124,15 @@ static int64_t choose_split(const struct kvg_problem *p, const struct kvg_sm90_p
     return best ? best : round_up(ceil_div(span > 0 ? span : 1, plan->splits_per_block), 16);
 }
 
-/* Round up: with floor, share * list would fall just short of the whole numbers it is meant to hit. */
+/* Rounds up. Rounded down, fraction * list would be just below the whole number that is meant. */
 static uint32_t share_up(double x)
 {
     const double y = ceil(x * 4294967296.0);
     return y >= 4294967295.0 ? UINT32_MAX : (uint32_t)y;
 }
 
-/* A round takes `ratio` percent of what is left; the last takes the rest. `least`: keys of a block's last
- * chunk. */
+/* A round takes `ratio` percent of what is left, the last round takes the rest. `least`: keys of the last
+ * chunk of a block. */
 static void cut_rounds(struct kvg_sm90_plan *plan, int64_t tokens_per_block, int64_t least, int most,
                        int ratio)
 {
@@ -148,8 +151,8 @@ static void cut_rounds(struct kvg_sm90_plan *plan, int64_t tokens_per_block, int
     plan->rounds = r + 1;
 }
 
-/* The lean kernel takes one wave of blocks, each with one head and one chunk that lies in one sequence, and
- * neither a window nor a soft cap. Sequences of unequal lengths come in only if one slab covers each. */
+/* The lean kernel takes one wave of blocks. Each block has one head and one chunk inside one sequence,
+ * without window and soft cap. Sequences of unequal length fit only if one slab covers each of them. */
 static int lean_fits(const struct kvg_problem *p, const struct kvg_sm90_plan *plan, int64_t items,
                      int multiprocessors)
 {
@@ -158,7 +161,8 @@ static int lean_fits(const struct kvg_problem *p, const struct kvg_sm90_plan *pl
            items <= multiprocessors && plan->chunks_per_round % p->batch == 0;
 }
 
-/* Shared memory beside the stages: barriers, prefix sums, and what the splits leave to be added up. */
+/* Shared memory besides the stages: barriers, prefix sums, and the results of the splits that are added
+ * up. */
 static int64_t fixed_bytes(const struct kvg_problem *p, const struct kvg_sm90_plan *plan)
 {
     int64_t bytes = SLACK + 2 * MAX_STAGES * 8 + UNIT_RING * 24, dims = p->head_dim;
@@ -187,7 +191,7 @@ int kvg_sm90_make_plan(const struct kvg_problem *p, const struct kvg_sm90_tuning
         return -1;
     }
     plan->rows = (int)rows;
-    /* K and V are read and widened once for 16 rows, where the registers do. */
+    /* K and V are read and widened once for 16 rows, where there are enough registers. */
     plan->column_blocks = rows > 8 && p->head_dim <= 128 ? 2 : 1;
     if (tuning && tuning->column_blocks == 1)
         plan->column_blocks = 1;
@@ -258,7 +262,7 @@ int kvg_sm90_make_plan(const struct kvg_problem *p, const struct kvg_sm90_tuning
     int64_t stages = (smem_limit - fixed) / plan->stage_bytes;
     if (stages > MAX_STAGES)
         stages = MAX_STAGES;
-    /* One long chunk a block: fewer bytes in flight share the memory more evenly between the blocks. */
+    /* One long chunk a block: with fewer bytes in flight the blocks share the memory more evenly. */
     const int64_t calm = tuning && tuning->stages ? tuning->stages
                          : plan->lean             ? 2
                          : plan->rounds == 1      ? 4
@@ -268,15 +272,18 @@ int kvg_sm90_make_plan(const struct kvg_problem *p, const struct kvg_sm90_tuning
     if (calm < stages)
         stages = calm;
     if (stages < 2) {
-        snprintf(why, size, "head_dim %lld needs %lld bytes of shared memory a stage", (long long)p->head_dim,
-                 (long long)plan->stage_bytes);
+        snprintf(
+            why, size,
+            "head_dim %lld needs %lld bytes of shared memory a stage; two stages do not fit on this device",
+            (long long)p->head_dim, (long long)plan->stage_bytes);
         return -1;
     }
     plan->stages = (int)stages;
     plan->smem_bytes = fixed + stages * plan->stage_bytes;
     const int64_t slots = plan->rounds * plan->chunks_per_round + p->batch;
     plan->partial_rows = plan->direct ? 0 : slots * p->max_q_len * p->q_heads;
-    /* Lanes of a merge task: 8 for each segment that a sequence is likely to have, while threads last. */
+    /* Lanes of a merge task: 8 for each segment that a sequence is likely to have, limited by the number
+     * of threads. */
     const int64_t tasks = p->batch * p->max_q_len * p->q_heads * p->head_dim / 32;
     const int64_t segments = ceil_div(plan->rounds * plan->chunks_per_round, p->batch) + 1;
     plan->merge_lanes = 8;

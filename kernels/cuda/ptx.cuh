@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ptx.cuh: the instructions that CUDA C has no name for, one thin function each.
+ * ptx.cuh: one thin function for each instruction that CUDA C has no name for.
  *
- * What accumulates how on Hopper (read from the SASS of ptxas 13.0 for sm_90a, and from arXiv 2511.10909):
- *   - mma.sync.m16n8k32 e4m3 does not reach the FP8 units at all: ptxas writes F2FP.F16.E4M3.UNPACK_B for
- * every operand register and two HMMA.16816.F32. Every e4m3 and e5m2 value is exact in f16, so the products
- * are exact and the sum is the one of HMMA (FP32, 25 bits inside one instruction).
+ * Accumulation on Hopper (read from the SASS of ptxas 13.0 for sm_90a, and from arXiv 2511.10909):
+ *   - mma.sync.m16n8k32 e4m3 does not use the FP8 units. ptxas emits F2FP.F16.E4M3.UNPACK_B for every operand
+ *     register and two HMMA.16816.F32. Every e4m3 and e5m2 value is exact in f16, so the products are exact,
+ *     and the sum is that of HMMA: FP32, 25 bits inside one instruction.
  *   - wgmma e4m3 (QGMMA) uses the FP8 units and keeps 14 significand bits.
- * The kernels here write the first form by hand, so that Q and P are unpacked once, not once per product.
+ * The kernels here write the first form by hand, so that Q and P are unpacked once and not once per product.
  */
 #ifndef KVG_CUDA_PTX_CUH
 #define KVG_CUDA_PTX_CUH
@@ -24,7 +24,7 @@ KVG_DEV uint32_t kvg_smem(const void *p)
     return (uint32_t)__cvta_generic_to_shared(p);
 }
 
-/* ---- mbarrier: a phase ends when all arrivals and all announced bytes are in */
+/* ---- mbarrier: a phase ends when all arrivals and all announced bytes are there */
 KVG_DEV void kvg_bar_init(uint32_t bar, int count)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(count) : "memory");
@@ -116,7 +116,7 @@ KVG_DEV uint2 kvg_lds64(uint32_t a)
 }
 
 /* ---- global memory */
-/* Towards the L2, for a load that comes later. */
+/* Prefetches into the L2, for a later load. */
 KVG_DEV void kvg_prefetch(const void *p)
 {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
@@ -129,14 +129,14 @@ KVG_DEV float kvg_exp2(float x)
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
-/* FP8 conversions are instructions from compute capability 8.9 on; below, integer arithmetic gives the same
- * codes. */
+/* From compute capability 8.9 on, FP8 conversions are instructions. Below, integer arithmetic gives the
+ * same codes. */
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890
 #define KVG_FP8_INSTRUCTIONS 1
 #else
 #define KVG_FP8_INSTRUCTIONS 0
 #endif
-/* Two f16 from the low and from the high half of four e4m3 codes. */
+/* Four e4m3 codes as f16: lo gets the two low codes, hi the two high codes. */
 KVG_DEV void kvg_unpack_e4m3(uint32_t x, uint32_t &lo, uint32_t &hi)
 {
 #if !KVG_FP8_INSTRUCTIONS
@@ -189,7 +189,7 @@ KVG_DEV uint16_t kvg_pack_e5m2(float lo, float hi)
     return d;
 #endif
 }
-/* Round two values to e4m3 and return them as f16, in which they are exact. */
+/* Rounds two values to e4m3 and returns them as f16, in which they are exact. */
 KVG_DEV uint32_t kvg_round_e4m3(float lo, float hi)
 {
     uint32_t d;
@@ -202,7 +202,7 @@ KVG_DEV uint32_t kvg_round_e4m3(float lo, float hi)
     return d;
 }
 
-/* ---- matrix products, FP32 accumulator; a zero accumulator is spelled by passing zeros */
+/* ---- matrix products with an FP32 accumulator; c holds the sum so far */
 template <bool BF16>
 KVG_DEV void kvg_mma(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
                      uint32_t b1)
@@ -218,7 +218,7 @@ KVG_DEV void kvg_mma(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint3
             : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
             : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
-/* Transpose an 8 x 8 matrix of 16-bit values held two to a lane. */
+/* Transposes an 8 x 8 matrix of 16-bit values. Each lane holds two of them. */
 KVG_DEV uint32_t kvg_transpose8(uint32_t x)
 {
     uint32_t y;

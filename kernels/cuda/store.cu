@@ -1,27 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * store.cu: quantise K and V and scatter them into pages; quantise Q.
+ * store.cu: quantises K and V and writes them into pages by slot; quantises Q.
  *
- * A thread keeps its place inside a token, 16 bytes of K or V, and goes from token to token with two loads
- * in flight; nothing but the slot has to be worked out in the loop. bf16 to FP8 moves 3 bytes an element.
+ * A thread keeps its position inside a token (16 bytes of K or V) and advances from token to token with two
+ * loads in flight. The loop has to compute nothing but the slot. bf16 to FP8 moves 3 bytes an element.
  *
- * x / scale is a correctly rounded FP32 division, as the definition asks, at the price of three FMAs: with
- * r = 1 / scale rounded to nearest, q = x r, the remainder q scale - x is exact in an FMA, and
- * q - remainder * r is the rounded quotient (Markstein) as long as nothing over- or underflows. A quotient
- * that overflows has no remainder and saturates; one so small that its remainder underflows is far below the
- * smallest code of either format and becomes a zero of its sign. Scales outside [2^-60, 2^60] take the full
- * division.
+ * x / scale is a correctly rounded FP32 division, as the definition requires, for the price of three FMAs.
+ * With r = 1 / scale rounded to nearest and q = x r, the remainder q scale - x is exact in an FMA, and q -
+ * remainder * r is the rounded quotient (Markstein), as long as nothing over- or underflows.
+ *   - A quotient that overflows has no remainder and saturates.
+ *   - A quotient so small that its remainder underflows is far below the smallest code of either format and
+ *     becomes a zero of its sign.
+ *   - Scales outside [2^-60, 2^60] take the full division.
  *
- * Ladder. H200, 524288 tokens, 8 heads, d 128, pages of 16 shuffled; % of a device-to-device copy (4256 to
- * 4283 GB/s read and written) for bf16 to e4m3, f32 to e4m3, bf16 to bf16. Predicted each time: 90.
- *   - v1: 32 bytes of K and of V a thread, 64-bit divisions for every item: 78.7, 85.8, 67.7.
- *   - v2: a thread keeps its place in the token, 4 tokens ahead, 16 blocks a multiprocessor: 80.0,
- *     79.4, 84.6.
- *   - v3: the next 4 tokens loaded before the last 4 are stored, 4 blocks a multiprocessor: 49.0,
- *     57.5, 70.3. Too few threads. Taken out.
- *   - v4: 2 tokens ahead, streaming stores, up to 128 short blocks a multiprocessor: 86.8, 90.3, 92.7.
+ * Versions. H200, 524288 tokens, 8 heads, head_dim 128, shuffled pages of 16. Percent of a device-to-device
+ * copy (4256 to 4283 GB/s read and written). Predicted each time: 90.
  *
- * What is left: bf16 to FP8 is 3 % short; e5m2 is the same, so it is not the conversion.
+ *       bf16 to e4m3  f32 to e4m3  bf16 to bf16
+ *   v1  78.7          85.8         67.7
+ *   v2  80.0          79.4         84.6
+ *   v3  49.0          57.5         70.3
+ *   v4  86.8          90.3         92.7
+ *
+ *   - v1: 32 bytes of K and of V a thread, 64-bit divisions for every item.
+ *   - v2: a thread keeps its position in the token, 4 tokens ahead, 16 blocks a multiprocessor.
+ *   - v3: the next 4 tokens are loaded before the last 4 are stored, 4 blocks a multiprocessor. Too few
+ *     threads. Removed.
+ *   - v4: 2 tokens ahead, streaming stores, up to 128 short blocks a multiprocessor.
+ *
+ * What remains: bf16 to FP8 is 3 % short of the prediction. e5m2 is the same, so the conversion is not the
+ * reason.
  */
 #include "cuda.h"
 #include "ptx.cuh"
@@ -40,9 +48,10 @@ struct store_params {
     int64_t scale_stride;
     const int64_t *slot_mapping;
     int64_t tokens, total_slots;
-    uint64_t
-        reciprocal; /* ceil(2^64 / block_size): slot / block_size = high half of the product, slots < 2^32 */
-    int block_size, vectors, per_token, tokens_a_pass; /* vectors in a head; in K and V of a token */
+    /* ceil(2^64 / block_size): slot / block_size = high half of the product, for slots < 2^32. */
+    uint64_t reciprocal;
+    /* vectors: 16-byte pieces of a head. per_token: of K and V of a token. */
+    int block_size, vectors, per_token, tokens_a_pass;
 };
 
 /* Elements in 16 bytes of the source. */
@@ -71,7 +80,7 @@ KVG_DEV float divide(float x, float scale, float r, bool plain)
     if (plain)
         return __fdiv_rn(x, scale);
     const float q = x * r;
-    const float fixed = __fmaf_rn(-__fmaf_rn(q, scale, -x), r, q); /* written so that -0 stays -0 */
+    const float fixed = __fmaf_rn(-__fmaf_rn(q, scale, -x), r, q); /* this form keeps -0 */
     return fabsf(q) < 0x1p100f ? fixed : q;
 }
 
@@ -89,8 +98,8 @@ template <int DST> KVG_DEV uint32_t quantize4(const float *x, float scale, float
 
 enum { KVG_STORE_THREADS = 256, KVG_STORE_AHEAD = 2 };
 
-/* A thread keeps its place in the token (K or V, head, 16 bytes) and goes from token to token, 4 at a time.
- */
+/* A thread keeps its position in the token (K or V, head, 16 bytes) and advances by KVG_STORE_AHEAD tokens
+ * at a time. */
 template <int SRC, int DST>
 __global__ void __launch_bounds__(KVG_STORE_THREADS) kvg_store_kernel(const __grid_constant__ store_params p)
 {
@@ -179,7 +188,7 @@ static int supports(const struct kvg_problem *p, char *why, size_t size)
         return 0;
     }
     if (p->phase != KVG_PHASE_STORE && p->path != KVG_PATH_FP8) {
-        snprintf(why, size, "stores and quantises Q; does not attend");
+        snprintf(why, size, "this kernel stores K and V and quantises Q; it does not compute attention");
         return 0;
     }
     if (p->head_dim < 16 || p->head_dim % 16) {
@@ -200,9 +209,9 @@ static int supports(const struct kvg_problem *p, char *why, size_t size)
     return 1;
 }
 
-/* Blocks for `want` passes, `across` blocks side by side: blocks_each a
- * multiprocessor at most. Many short-lived blocks beat few long-lived ones here: 128 each, 87 to 92 % of the
- * copy roof, against 80 to 86 % with 16. */
+/* Grid for `want` passes with `across` blocks side by side, at most blocks_each blocks a multiprocessor.
+ * Many short blocks are faster here than few long ones: 128 a multiprocessor reach 87 to 92 % of the copy
+ * roof, 16 reach 80 to 86 %. */
 static unsigned grid_for(int64_t want, int64_t across, int blocks_each)
 {
     struct kvg_cuda_device d;

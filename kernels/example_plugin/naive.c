@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * naive.c: a kernel as a plug-in, as short as one can be: attention on path dequant, one row at a time, every
- * logit twice (once for the maximum), in FP32. `make`, then kvgauge run --plugin ./naive.so --kernel
- * example/naive
+ * naive.c: a kernel as a plug-in, as short as possible. Attention on path dequant in FP32, one row at a time.
+ * Each logit is computed twice: first for the maximum, then for the sum.
+ *
+ *   make
+ *   kvgauge run --plugin ./naive.so --kernel example/naive
  */
 #include <math.h>
 #include <stdio.h>

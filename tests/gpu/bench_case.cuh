@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * bench_case.cuh: one decode case on the device: caches with shuffled pages and NaN in every slot that no
- * sequence owns, Q, scales, block table; and the runs and comparisons over it.
+ * sequence owns, Q, scales and block table. Also runs it and compares results.
  */
 #ifndef KVG_TESTS_GPU_BENCH_CASE_CUH
 #define KVG_TESTS_GPU_BENCH_CASE_CUH
@@ -101,7 +101,8 @@ struct bench_case {
     int64_t ws_bytes;
 };
 
-/* Memory that all cases share, so that nothing is allocated between measurements. */
+/* Memory that all cases share, so that no allocation happens between measurements. take() gives the next n
+ * bytes, or ends the program with exit code 3. */
 struct arena {
     char *base;
     int64_t size, used;
@@ -109,7 +110,7 @@ struct arena {
     {
         n = (n + 1023) / 1024 * 1024;
         if (used + n > size) {
-            fprintf(stderr, "arena: %lld bytes wanted, %lld left\n", (long long)n, (long long)(size - used));
+            fprintf(stderr, "arena: %lld bytes needed, %lld left\n", (long long)n, (long long)(size - used));
             exit(3);
         }
         void *p = base + used;
@@ -230,7 +231,7 @@ static void make_case(arena &m, const spec &s, bench_case &c, uint64_t seed, int
     CU(cudaDeviceSynchronize());
 }
 
-/* FP32 reference by the naive kernel, into c.ref and c.ref_lse. */
+/* Computes the FP32 reference with the naive kernel, into c.ref and c.ref_lse. */
 static void run_naive(bench_case &c)
 {
     kvg_problem p = c.p;
@@ -244,7 +245,7 @@ static void run_naive(bench_case &c)
 
 struct verdict {
     double rel, gain, lse;
-    int bad; /* not finite, or lse differs in its infinities */
+    int bad; /* values that are not finite, or LSE that differ in their infinities */
 };
 
 static verdict compare(const bench_case &c)

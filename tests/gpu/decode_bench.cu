@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * decode_bench.cu: the CUDA kernels by themselves: check them against references, then time them against the
- * gather roof of the same case. Exit code 0: all checks passed.
+ * decode_bench.cu: the CUDA kernels without the harness. Checks them against references and times them
+ * against the gather roof of the same case. Exit code: 0 all checks passed, 1 a check failed, 3 CUDA failed,
+ * 4 usage.
  *
  *   decode_bench check            references and boundary shapes
  *   decode_bench quick            a few small cases (for compute-sanitizer)
- *   decode_bench bench            the target shapes, planner's choices
- *   decode_bench sweep            the target shapes, forced choices
+ *   decode_bench bench            the target shapes, with the planner's choices
+ *   decode_bench sweep            the target shapes, with forced choices
  *   decode_bench one KIND B LEN   one case once (for a profiler)
  *   decode_bench store            store throughput
  */
@@ -23,8 +24,8 @@ static const int64_t flush_bytes = (int64_t)512 << 20;
 static int multiprocessors;
 static int failures;
 
-/* Median GPU time of fn in ms, cold L2: 512 MB are read before each run, outside the timed region; the host
- * is always ahead, because that read takes longer than a launch. */
+/* Median GPU time of fn in ms, with a cold L2. 512 MB are read before each run, outside the timed region.
+ * That read takes longer than a launch, so the host is always ahead of the GPU. */
 static double time_ms(const std::function<void()> &fn, int runs, double *best = NULL)
 {
     std::vector<cudaEvent_t> ev(2 * (runs + 2));
@@ -73,7 +74,7 @@ static double host_value(const std::vector<uint8_t> &d, int64_t i, kvg_dtype t)
     return x;
 }
 
-/* The naive kernel against double on the host. */
+/* Compares the naive kernel with double precision on the host. */
 static void check_naive(const spec &s, uint64_t seed)
 {
     bench_case c;
@@ -179,8 +180,9 @@ static int check_case(const spec &s, uint64_t seed, const kvg_sm90_tuning *tune,
         o.resize(n);
         CU(cudaMemcpy(o.data(), c.out, 2 * n, cudaMemcpyDeviceToHost));
     }
-    /* P in e4m3 averages out over the keys; short sequences show it whole. One key: V times its scale, whose
-     * few values round to bf16 alike, 2^-8 at worst. */
+    /* The rounding of P to e4m3 averages out over the keys; short sequences show it in full. With one key
+     * the output is V times its scale; its few values may all round to bf16 in the same direction, by 2^-8
+     * at worst. */
     const bool far = s.len >= 8192 && !s.ragged;
     const double limit = s.path == KVG_PATH_FP8 ? (s.nonneg ? (far ? 3e-3 : 2e-2) : 3.2e-2)
                          : s.len == 1           ? 0x1p-8
@@ -230,7 +232,7 @@ static void check_quick()
                 check_case(s, seed++, &t, "quick", false);
             }
     for (int kv : {KVG_BF16, KVG_E4M3})
-        for (int64_t len : {17, 700}) { /* the lean kernel: one chunk a sequence, several */
+        for (int64_t len : {17, 700}) { /* the lean kernel: one chunk a sequence, and several */
             spec s = base_spec(KVG_PATH_DEQUANT, (kvg_dtype)kv, 2, len);
             kvg_sm90_tuning t = {1, 16, 0, 2, 1, 0, 0, 0, 0};
             check_case(s, seed++, &t, "quick", true);
@@ -240,7 +242,7 @@ static void check_quick()
     check_case(s, seed++, NULL, "quick", true);
     s.head_dim = 256;
     check_case(s, seed++, NULL, "quick", true);
-    for (auto &k : kinds) /* 16 query rows a warp, whole and in part */
+    for (auto &k : kinds) /* 16 query rows a warp: full and partly filled */
         for (int64_t q : {3, 4, 7}) {
             spec r = base_spec(k.path, k.kv, 2, 200);
             r.ragged = 1, r.q_len = q;
@@ -248,7 +250,7 @@ static void check_quick()
         }
 }
 
-/* The lean kernel over boundary shapes, and the large kernel over the same. */
+/* Checks the lean kernel over boundary shapes, and the large kernel over the same. */
 static void check_lean(kvg_path path, kvg_dtype kv, uint64_t seed)
 {
     static const int heads[][2] = {{32, 8}, {8, 8}, {14, 2}, {8, 1}, {15, 5}, {40, 8}, {64, 8}};
@@ -278,13 +280,13 @@ static void check_lean(kvg_path path, kvg_dtype kv, uint64_t seed)
             check_case(s, seed++, &t, "lean", false), n++;
         }
     if (lean < n / 2) {
-        printf("the lean kernel took %d cases of %d only\n", lean, n);
+        printf("the lean kernel took only %d of %d cases\n", lean, n);
         failures++;
     }
     printf("short work: %d failures of %d cases, %d by the lean kernel\n", failures - before, n, lean);
 }
 
-/* Row blocks and column blocks: every count of query rows at the edges of 8 and 16 columns. */
+/* Checks row blocks and column blocks: every number of query rows at the edges of 8 and 16 columns. */
 static void check_rows(kvg_path path, kvg_dtype kv, uint64_t seed)
 {
     static const int heads[][2] = {{32, 8}, {16, 1}, {9, 1}, {14, 2}, {48, 8}, {40, 4}, {64, 4}};
@@ -404,8 +406,7 @@ static void check_all()
 
 /* ------------------------------------------------------------------ measurements */
 
-/* Milliseconds that the harness's gather roof of the case takes: the same keys, read and nothing else, cold.
- */
+/* Time of the harness's gather roof for the case, in ms: the same keys, only read, cold. */
 static double gather_ms(kvg_device *device, const bench_case &c)
 {
     const std::vector<int32_t> first_key(c.lens.size(), 0); /* the targets have no window */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * device_check.c: every operation of the CUDA device against the host, on a real GPU. One line for each
- * check, the number of failures last; exit code 1 when there are any, 3 where there is no GPU. Speeds are
- * printed and decide nothing.
+ * device_check.c: compares every operation of the CUDA device with the host, on a real GPU. Prints one line
+ * for each check, then the number of failures. Exit code: 0 none, 1 a check failed, 3 no GPU. Speeds are
+ * printed and not judged.
  */
 #include "device_check.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * device_check_case.c: generated tensors against the host's generator, bit by bit, and the store against the
- * reference's.
+ * device_check_case.c: compares generated tensors with the host's generator, bit by bit, and the store with
+ * the reference's.
  */
 #include "device_check.h"
 #include "harness/inputs/generator.h"
@@ -16,7 +16,7 @@
 
 /* ---------------------------------------------------------------- inputs */
 
-/* 0 when all bits agree. */
+/* 0 if all bits agree. */
 static int compare_tensor(struct checks *c, const struct kvg_input_shape *shape, enum kvg_tensor tensor,
                           enum kvg_token_set set, int64_t tokens)
 {
@@ -52,7 +52,7 @@ static int compare_tensor(struct checks *c, const struct kvg_input_shape *shape,
     return bad;
 }
 
-/* Every tensor, seed, sequence, set and shape of one input. */
+/* Checks every tensor, seed, sequence, set and shape of one input. */
 static void check_input(struct checks *c, const char *input)
 {
     static const int64_t shapes[][3] = {{32, 8, 128}, {4, 2, 64},  {6, 3, 96},
@@ -74,7 +74,7 @@ static void check_input(struct checks *c, const char *input)
                 if (s == 0 && i == 0)
                     bad += compare_tensor(c, &shape, (enum kvg_tensor)tensor, KVG_SET_CALIBRATION, 128);
             }
-    check(c, !bad, "input %s: the host's bits", input);
+    check(c, !bad, "input %s: same bits as on the host", input);
 }
 
 void check_inputs(struct checks *c)
@@ -92,7 +92,7 @@ void check_inputs(struct checks *c)
                                     .kv_heads = 8,
                                     .head_dim = 128};
     check(c, !compare_tensor(c, &shape, KVG_TENSOR_K, KVG_SET_EVALUATION, 65537),
-          "input outlier, 65537 tokens");
+          "input outlier, 65537 tokens: same bits as on the host");
     struct kvg_generator g;
     struct kvg_error error;
     const int64_t tokens = 1 << 20, values = tokens * 8 * 128;
@@ -118,8 +118,8 @@ struct store_case {
     int64_t gap; /* elements between rows */
 };
 
-/* All 65536 bf16 values for each head, in an order of its own: NaN, infinities, zeros, subnormals and ties.
- */
+/* All 65536 bf16 values for each head, in a different order for each: NaN, infinities, zeros, subnormals
+ * and ties. */
 static void fill_source(const struct store_case *s, uint16_t *source)
 {
     for (int64_t t = 0; t < s->tokens; t++)
@@ -163,8 +163,8 @@ static int compare_store(struct checks *c, const struct store_case *s, const flo
     unsigned char *want = must_malloc(bytes), *got = must_malloc(bytes);
     pages.data = must_allocate(c, bytes);
     fill_source(s, source);
-    /* Slots all over the blocks, each once; one token in seven has none. 7919 divides no number of slots
-     * here. */
+    /* Slots spread over all blocks, each used once; one token in seven has none. 7919 divides no number of
+     * slots here. */
     for (int64_t t = 0; t < s->tokens; t++)
         slots[t] = t % 7 == 3 ? -1 - t % 2 : (t * 7919 + 11) % (blocks * s->block_size);
     memset(want, 0xee, (size_t)bytes);
@@ -216,7 +216,7 @@ static void check_dtype(struct checks *c, enum kvg_dtype dtype, const char *name
                 if (set == 0 && !hnd)
                     bad += compare_store(c, &s, NULL);
             }
-    check(c, !bad, "store %s: the reference's bytes", name);
+    check(c, !bad, "store %s: same bytes as the reference", name);
 }
 
 void check_store(struct checks *c)

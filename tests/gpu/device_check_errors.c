@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * device_check_errors.c: what goes wrong is told, and only what is final makes the device lost. An illegal
- * address comes last: nothing works in this process afterwards.
+ * device_check_errors.c: checks that errors are reported, and that only a final error marks the device as
+ * lost. The illegal address comes last, because afterwards nothing works in this process.
  */
 #include "device_check.h"
 #include "harness/device/cuda/launch.h"
@@ -17,33 +17,33 @@ static void check_no_memory(struct checks *c)
     void *none = c->d->ops->allocate(c->d, 2 * total);
     printf("  refused: %s\n", c->d->error);
     check(c, !bad && !none && c->d->error[0] && !c->d->lost,
-          "more memory than there is: none, device not lost");
+          "an allocation larger than the memory fails, device not lost");
     void *data = c->d->ops->allocate(c->d, 1 << 20);
-    check(c, data && !c->d->ops->finish(c->d), "memory that there is, afterwards");
+    check(c, data && !c->d->ops->finish(c->d), "an allocation that fits succeeds afterwards");
     c->d->ops->release(c->d, data);
     none = c->d->ops->allocate(c->d, -1);
-    check(c, !none && !c->d->lost, "a negative size");
+    check(c, !none && !c->d->lost, "an allocation of a negative size fails");
     data = c->d->ops->allocate(c->d, 0);
-    check(c, data != NULL, "a size of nothing");
+    check(c, data != NULL, "an allocation of 0 bytes succeeds");
     c->d->ops->release(c->d, data);
 }
 
-/* A launch that was refused: `finish` and `stop` tell of it once. */
+/* A launch that was refused: `finish` and `stop` report it once. */
 static void check_refused_launch(struct checks *c)
 {
     double seconds;
     cudaStream_t stream = c->d->ops->stream(c->d);
-    (void)kvg_launch_noise(KVG_BF16, NULL, 0, 0, 0,
-                           stream); /* a grid of no blocks: takes its own error away */
-    check(c, !c->d->ops->finish(c->d), "an error that was seen is over");
+    (void)kvg_launch_noise(KVG_BF16, NULL, 0, 0, 0, stream); /* a grid of no blocks: the function clears its
+                                                                own error */
+    check(c, !c->d->ops->finish(c->d), "an error that was handled is not reported again");
     (void)cudaMemcpyAsync(NULL, NULL, 16, (enum cudaMemcpyKind)77, stream);
     const int told = c->d->ops->finish(c->d);
-    printf("  told: %s\n", c->d->error);
-    check(c, told && !c->d->lost && !c->d->ops->finish(c->d), "finish tells of a call that failed, once");
+    printf("  reported: %s\n", c->d->error);
+    check(c, told && !c->d->lost && !c->d->ops->finish(c->d), "finish reports a failed call once");
     int bad = c->d->ops->start(c->d, 0);
     (void)cudaMemcpyAsync(NULL, NULL, 16, (enum cudaMemcpyKind)77, stream);
     bad = bad || !c->d->ops->stop(c->d, &seconds);
-    check(c, !bad && isnan(seconds) && !c->d->lost, "stop tells of a call that failed");
+    check(c, !bad && isnan(seconds) && !c->d->lost, "stop reports a failed call");
 }
 
 static void check_illegal_address(struct checks *c)
@@ -52,8 +52,8 @@ static void check_illegal_address(struct checks *c)
     void *data = c->d->ops->allocate(c->d, 16);
     (void)kvg_launch_poke((void *)(uintptr_t)0x7000000000000000u, c->d->ops->stream(c->d));
     const int told = c->d->ops->finish(c->d);
-    printf("  told: %s\n", c->d->error);
-    check(c, told && c->d->lost, "an illegal address: the device is lost");
+    printf("  reported: %s\n", c->d->error);
+    check(c, told && c->d->lost, "an illegal address makes the device lost");
     int64_t a, t;
     uint64_t hash;
     check(c,

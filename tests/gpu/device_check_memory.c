@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * device_check_memory.c: copies, fills, hashes, comparisons and packing, at odd sizes, odd addresses and
- * beyond 4 GiB.
+ * device_check_memory.c: checks copies, fills, hashes, comparisons and packing, at odd sizes, at odd
+ * addresses and beyond 4 GiB.
  */
 #include "device_check.h"
 
@@ -26,7 +26,7 @@ static void check_copies(struct checks *c)
                    c->d->ops->upload(c->d, there + at, from + o, n) ||
                    c->d->ops->download(c->d, to, there + at, n) || memcmp(to, from + o, (size_t)n) ||
                    to[n] != 0x5c;
-            /* what lies before and behind is untouched */
+            /* the bytes before and after are unchanged */
             unsigned char edge[64];
             bad += c->d->ops->download(c->d, edge, there + at + n, 64 - at);
             for (int64_t i = 0; i < 64 - at; i++)
@@ -41,14 +41,14 @@ static void check_copies(struct checks *c)
     const double up = now() - start;
     bad = bad || c->d->ops->download(c->d, to, there, most);
     const double down = now() - start - up;
-    check(c, !bad, "copies: up %.1f GB/s, down %.1f GB/s", (double)most / up / 1e9,
+    check(c, !bad, "copies: to the device %.1f GB/s, back %.1f GB/s", (double)most / up / 1e9,
           (double)most / down / 1e9);
     c->d->ops->release(c->d, there);
     free(from);
     free(to);
 }
 
-/* A buffer of more than 4 GiB: what lies behind must not be found at its front. */
+/* A buffer of more than 4 GiB. An access beyond 4 GiB must not end at its start. */
 static void check_far(struct checks *c)
 {
     const int64_t bytes = ((int64_t)9 << 29) + 11, far = ((int64_t)1 << 32) + 13;
@@ -60,18 +60,18 @@ static void check_far(struct checks *c)
               c->d->ops->differs(c->d, a, b, bytes, &first) || c->d->ops->upload(c->d, a + far, mark, 4) ||
               c->d->ops->download(c->d, got, a + far, 4) || c->d->ops->hash(c->d, a, bytes, &after) ||
               c->d->ops->differs(c->d, a, b, bytes, &second);
-    check(c, !bad && !memcmp(got, mark, 4), "copy behind 4 GiB");
-    check(c, !bad && before == other && before != after, "hash behind 4 GiB");
-    check(c, !bad && first == -1 && second == far, "comparison behind 4 GiB (%lld, %lld)", (long long)first,
+    check(c, !bad && !memcmp(got, mark, 4), "copy beyond 4 GiB");
+    check(c, !bad && before == other && before != after, "hash beyond 4 GiB");
+    check(c, !bad && first == -1 && second == far, "comparison beyond 4 GiB (%lld, %lld)", (long long)first,
           (long long)second);
     bad = c->d->ops->fill(c->d, a, 0x22, bytes) || c->d->ops->download(c->d, got, a + bytes - 1, 1);
-    check(c, !bad && got[0] == 0x22, "fill behind 4 GiB");
+    check(c, !bad && got[0] == 0x22, "fill beyond 4 GiB");
     double start = now();
     bad = c->d->ops->hash(c->d, a, bytes, &after);
     const double hash = now() - start;
     start = now();
     bad = bad || c->d->ops->differs(c->d, a, b, bytes / 2, &first);
-    check(c, !bad && first == 0, "hash %.0f GB/s, comparison of what differs everywhere in %.1f ms",
+    check(c, !bad && first == 0, "hash %.0f GB/s, comparison of buffers that differ everywhere in %.1f ms",
           (double)bytes / hash / 1e9, (now() - start) * 1e3);
     bad = c->d->ops->fill(c->d, b, 0x22, bytes);
     start = now();
@@ -93,7 +93,7 @@ static uint64_t hash_of(struct checks *c, const void *there, int64_t bytes)
     return hash;
 }
 
-/* The bytes with `n` of them at `at` changed to `to`; put back afterwards. */
+/* Hash of the bytes with `n` of them at `at` replaced by `to`; restores them afterwards. */
 static uint64_t hash_with(struct checks *c, char *there, int64_t bytes, const char *data, int64_t at,
                           const void *to, int64_t n)
 {
@@ -108,13 +108,13 @@ static void check_flips(struct checks *c, char *there, const char *data, int64_t
     const uint64_t plain = hash_of(c, there, bytes);
     int missed = 0;
     for (int64_t i = 0; i < 400; i++) {
-        /* every place of the first 64 and the last 64 bytes, and others all over */
+        /* each of the first 64 and the last 64 bytes, and others all over */
         const int64_t at = i < 64 ? i : i < 128 ? bytes - 1 - (i - 64) : (i * 2654435761 + 17) % bytes;
         const char flipped = (char)(data[at] ^ (1 << i % 8));
         missed += hash_with(c, there, bytes, data, at, &flipped, 1) == plain;
     }
-    check(c, !missed, "hash notices a flipped bit (%s)", what);
-    check(c, hash_of(c, there, bytes) == plain, "hash is the same again (%s)", what);
+    check(c, !missed, "hash changes with a flipped bit (%s)", what);
+    check(c, hash_of(c, there, bytes) == plain, "hash of restored data is the same again (%s)", what);
 }
 
 static void check_swaps(struct checks *c, char *there, char *data, int64_t bytes)
@@ -127,7 +127,7 @@ static void check_swaps(struct checks *c, char *there, char *data, int64_t bytes
         char x[8], y[8];
         memcpy(x, data + a, 8);
         memcpy(y, data + b, 8);
-        if (i % 2) { /* words that differ in their highest bit alone */
+        if (i % 2) { /* words that differ only in their highest bit */
             memcpy(y, x, 8);
             y[7] = (char)(y[7] ^ 0x80);
         }
@@ -140,7 +140,7 @@ static void check_swaps(struct checks *c, char *there, char *data, int64_t bytes
         (void)c->d->ops->upload(c->d, there + a, data + a, 8);
         (void)c->d->ops->upload(c->d, there + b, data + b, 8);
     }
-    check(c, !missed && hash_of(c, there, bytes) == plain, "hash notices two words that changed places");
+    check(c, !missed && hash_of(c, there, bytes) == plain, "hash changes if two words change places");
 }
 
 static void check_hash(struct checks *c)
@@ -167,7 +167,7 @@ static void check_hash(struct checks *c)
         for (int64_t m = 0; m < n; m++)
             apart = apart && zeros[m] != zeros[n];
     }
-    check(c, apart, "hash counts zeros at the end");
+    check(c, apart, "hash depends on the number of zeros at the end");
     c->d->ops->release(c->d, there);
     free(data);
 }
@@ -242,7 +242,7 @@ void check_memory(struct checks *c)
           (long long)available, (long long)total);
     void *data = must_allocate(c, (int64_t)1 << 30);
     check(c, !c->d->ops->memory(c->d, &less, &total) && less <= available - ((int64_t)1 << 30),
-          "memory: an allocation of 1 GiB shows");
+          "memory: an allocation of 1 GiB reduces the free memory");
     c->d->ops->release(c->d, data);
     c->d->ops->release(c->d, NULL);
     check_copies(c);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * device_check_times.c: timed regions, flush, graphs, conditions and roofs. Speeds are printed; what is
- * checked is that they are numbers, that no gather roof lies above a linear one, and that recorded calls do
- * what calls do.
+ * device_check_times.c: checks timed regions, flush, graphs, conditions and roofs. Speeds are printed. It
+ * checks that they are numbers, that no gather roof is more than 10 % above a linear one, and that recorded
+ * calls do the same as direct calls.
  */
 #include "device_check.h"
 #include "harness/device/cuda/launch.h"
@@ -52,7 +52,7 @@ struct recorded {
     int code, allocate;
 };
 
-/* to := from, both of 4096 bytes; or something that cannot be recorded. */
+/* Copies 4096 bytes from `from` to `to`, or does something that cannot be recorded. */
 static int call(void *context)
 {
     struct recorded *r = context;
@@ -85,7 +85,7 @@ static void check_graphs(struct checks *c)
     check(c, !bad && recording && all_are(c, r.to, 1), "recording a call does not run it");
     for (int i = 3; i < 6 && !bad; i++)
         bad = o->fill(c->d, r.from, i, 4096) || o->replay(c->d, recording) || !all_are(c, r.to, i);
-    check(c, !bad, "each replay runs it");
+    check(c, !bad, "each replay runs the recorded call");
     double seconds = NAN;
     bad = bad || o->start(c->d, 1) || o->replay(c->d, recording) || o->stop(c->d, &seconds);
     check(c, !bad && seconds > 0, "a replay takes %.2f us", seconds * 1e6);
@@ -126,15 +126,15 @@ static void check_conditions(struct checks *c)
     void *data = must_allocate(c, bytes);
     c->d->ops->conditions_begin(c->d);
     c->d->ops->conditions_end(c->d, &x);
-    print_conditions(c, "of nothing", &x);
+    print_conditions(c, "without work", &x);
     c->d->ops->conditions_begin(c->d);
     const double end = now() + 0.3;
     while (now() < end)
         if (isnan(region(c, 0, 0, data, bytes)))
             break;
     c->d->ops->conditions_end(c->d, &x);
-    print_conditions(c, "of 0.3 s of reading", &x);
-    check(c, isnan(x.energy) || x.energy > 0, "energy counts");
+    print_conditions(c, "during 0.3 s of reading", &x);
+    check(c, isnan(x.energy) || x.energy > 0, "energy increases");
     c->d->ops->release(c->d, data);
 }
 
@@ -159,7 +159,7 @@ static int64_t element_of(enum kvg_dtype dtype)
     return dtype == KVG_BF16 ? 2 : 1;
 }
 
-/* Blocks dealt out all over the cache: 1000003 is prime and divides no number of blocks here. */
+/* Blocks are spread over the whole cache: 1000003 is prime and divides no number of blocks here. */
 static void check_gather(struct checks *c, const struct shape *s, double read)
 {
     enum { KV_HEADS = 8 };

@@ -1,21 +1,22 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# run.sh [STEP ...]: the tests that need an NVIDIA GPU, one line and its time each. Runs from the bundle
-# (build/bundle/test-gpu), which needs neither make nor installed packages; from a checkout it takes build/bundle.
+# run.sh [STEP ...]: the tests that need an NVIDIA GPU. Prints one line with its time for each step. Runs in the bundle
+# (build/bundle/test-gpu), which needs neither make nor installed packages. In a checkout it uses build/bundle.
 #
 #   device       the harness's device layer, part by part
 #   boundary     every CUDA kernel at the edges of shapes, lengths, windows, scales and formats (boundary_gpu.yaml)
-#   large        cases too large for the CPU: made on the GPU, checked there against the plain FP32 kernel
-#   faults       a kernel with an illegal access and one that hangs: each costs one row, and the run goes on
+#   large        cases too large for the CPU: generated on the GPU and checked there against the plain FP32 kernel
+#   faults       a kernel with an illegal access and one that hangs: each loses only its row, and the run goes on
 #   memcheck     compute-sanitizer: accesses out of bounds, over decode_bench and a few cases of kvgauge
 #   racecheck    compute-sanitizer: races in shared memory, over the same
-#   tensor_core  FP8 matrix instructions against their models, bit by bit: a million tiles in all, a quarter of them
-#                for each pair of formats (KVG_TILES sets how many a pair gets)
-#   mutants      the CUDA mutants: each caught by a check that is meant for it (on request only)
+#   tensor_core  FP8 matrix instructions against their models, bit by bit: a million tiles, a quarter of them for each
+#                pair of formats (KVG_TILES sets the number for a pair)
+#   mutants      the CUDA mutants: each must be caught by a check that is meant for it (only on request)
 #
-# Without STEP all but the last. Logs stay in $KVG_LOGS (default: a folder that is removed when all is well).
-# KVG_NO_SANITIZER=1: a machine without compute-sanitizer passes without these two steps, and says so.
+# Without STEP: all steps except mutants. Logs are in $KVG_LOGS (default: a folder that is removed if all steps pass).
+# KVG_NO_SANITIZER=1: on a machine without compute-sanitizer the steps memcheck and racecheck pass without running, and
+# print this.
 # Exit code: 0 all passed, 1 a step failed, 3 no GPU here, 4 no such step.
 set -u
 here=$(dirname "$(readlink -f "$0")")
@@ -29,7 +30,7 @@ plugin=$root/tests/gpu/cuda_mutants.so
 known="device boundary large faults memcheck racecheck tensor_core mutants"
 steps=${*:-device boundary large faults memcheck racecheck tensor_core}
 for step in $steps; do
-    [[ " $known " == *" $step "* ]] || { echo "no step '$step'; there are: $known" >&2; exit 4; }
+    [[ " $known " == *" $step "* ]] || { echo "no step '$step'; the steps are: $known" >&2; exit 4; }
 done
 if ! "$kvgauge" list --kernels | grep -q '^cuda/.* yes '; then
     echo "no GPU here that the CUDA kernels run on:"
@@ -39,18 +40,18 @@ fi
 logs=${KVG_LOGS:-$(mktemp -d)}
 mkdir -p "$logs" && cd "$logs" || exit 1
 
-# run_kvgauge FILE ARGUMENTS: verified, not timed; its exit code
+# run_kvgauge FILE ARGUMENTS: verifies without timing; returns the exit code of kvgauge
 run_kvgauge() {
     local file=$1
     shift
     rm -f "$file" "${file%.h5}.jsonl"
     "$kvgauge" run "$@" --verify-only --quiet --no-plots --out "$file"
 }
-# rows FILE COLUMNS: as CSV, without the header
+# rows FILE COLUMNS: prints rows as CSV, without the header
 rows() {
     "$kvgauge" show "$1" --format csv --columns "$2" | tail -n +2 | tr -d '\r'
 }
-# all_passed FILE: says how many; other rows are printed and fail
+# all_passed FILE: prints the number of passed rows. Fails if there are others, and prints those.
 all_passed() {
     local bad
     bad=$(rows "$1" status,case_string,reason | grep -v '^passed,')
@@ -82,13 +83,13 @@ step_large() {
     return $code
 }
 
-# The order matters: the right kernel comes after both faults, in the same run.
+# The right kernel must come after both faults in the same run: it shows that the run goes on.
 step_faults() {
     run_kvgauge faults.h5 --plugin "$plugin" --timeout 5 --context 300 --heads 4/2 --cache-state none \
         --kernel cuda_mutant/illegal_address,cuda_mutant/hangs,cuda_mutant/none
     local code=$?
     rows faults.h5 kernel,status,reason
-    [ $code = 3 ] || { echo "exit code $code, wanted 3"; return 1; }
+    [ $code = 3 ] || { echo "exit code $code, expected 3"; return 1; }
     rows faults.h5 kernel,status | tr -d '"' | sort | diff - <(printf '%s\n' cuda_mutant/hangs,timeout \
         cuda_mutant/illegal_address,crashed cuda_mutant/none,passed)
 }
@@ -103,12 +104,13 @@ find_sanitizer() {
     return 1
 }
 
-# sanitize TOOL: 86 is the sanitizer's code for "found something". The worker of kvgauge is a process of its own.
+# sanitize TOOL: with exit code 86 the sanitizer reports a finding. The worker of kvgauge is another process, so all
+# processes are watched.
 sanitize() {
     local tool=$1 sanitizer code=0
     sanitizer=$(find_sanitizer) || {
         echo "compute-sanitizer was not found in PATH or /usr/local/cuda*/bin"
-        [ "${KVG_NO_SANITIZER:-}" = 1 ] && { echo "left out: KVG_NO_SANITIZER=1"; return 0; }
+        [ "${KVG_NO_SANITIZER:-}" = 1 ] && { echo "not run: KVG_NO_SANITIZER=1"; return 0; }
         return 1
     }
     echo "$sanitizer --tool $tool"
@@ -118,9 +120,9 @@ sanitize() {
         --suite "$here/sanitize_gpu.yaml" --verify-only --quiet --no-plots --out "$tool.h5" > "$tool.kvgauge" 2>&1 || code=1
     all_passed "$tool.h5" || code=1
     grep -hE 'ERROR SUMMARY|RACECHECK SUMMARY' "$tool.bench" "$tool.kvgauge" | sort | uniq -c
-    # The sanitizer says nothing about what it could not look at: its summary must be there, and must say none.
+    # The sanitizer does not report what it could not watch. So its summary must exist and must report no finding.
     grep -LE 'ERROR SUMMARY: 0 errors|RACECHECK SUMMARY: 0 hazards' "$tool.bench" "$tool.kvgauge" | grep . &&
-        { echo "no clean summary in these"; code=1; }
+        { echo "these logs have no clean summary"; code=1; }
     grep -hE 'ERROR SUMMARY: [1-9]|RACECHECK SUMMARY: [1-9]|Device not supported' "$tool.bench" "$tool.kvgauge" && code=1
     [ $code = 0 ] || tail -n 20 "$tool.bench" "$tool.kvgauge"
     return $code
@@ -129,7 +131,7 @@ step_memcheck() { sanitize memcheck; }
 step_racecheck() { sanitize racecheck; }
 
 step_tensor_core() {
-    "$root/bin/tensor_core_check" --tiles "${KVG_TILES:-262144}" # the models take some 7 us a tile on 16 cores
+    "$root/bin/tensor_core_check" --tiles "${KVG_TILES:-262144}" # the models take about 7 us a tile on 16 cores
 }
 
 step_mutants() {

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * store_case.cuh: the store kernel against the host, byte for byte, and its throughput against a
+ * store_case.cuh: compares the store kernel with the host, byte for byte, and its throughput with a
  * device-to-device copy. Part of decode_bench.cu, whose arena and clock it uses.
  */
 #ifndef KVG_TESTS_GPU_STORE_CASE_CUH
 #define KVG_TESTS_GPU_STORE_CASE_CUH
 
-/* Store against exact arithmetic on the host: the code nearest to x / scale in the real numbers' FP32
- * rounding. */
+/* The code of an FP32 quotient, by the host's conversion. */
 static uint8_t host_fp8(float x, int e5m2)
 {
     return __nv_cvt_float_to_fp8(x, __NV_SATFINITE, e5m2 ? __NV_E5M2 : __NV_E4M3);
@@ -30,7 +29,7 @@ static void check_store()
                     for (int64_t i = 0; i < 2 * n; i++) {
                         const uint32_t r = mix32(i * 3 + src * 7 + odd);
                         float v;
-                        if (odd == 2) { /* any bit pattern, NaN and infinity included */
+                        if (odd == 2) { /* any bit pattern, including NaN and infinity */
                             const uint32_t any = src == KVG_F32 ? r : src == KVG_BF16 ? r & 0xffff0000u : r;
                             memcpy(&v, &any, 4);
                         } else {
@@ -99,7 +98,7 @@ static void check_store()
                     int64_t wrong = 0, at = -1;
                     for (size_t i = 0; i < got.size(); i++)
                         if (got[i] != want[i]) {
-                            /* any NaN code is a NaN */
+                            /* all NaN codes count as equal */
                             if (dst == KVG_E4M3 && (got[i] & 0x7f) == 0x7f && (want[i] & 0x7f) == 0x7f)
                                 continue;
                             if (dst == KVG_E5M2 && (got[i] & 0x7f) > 0x7c && (want[i] & 0x7f) > 0x7c)
@@ -150,7 +149,7 @@ static void bench_store()
                 if (src == KVG_BF16)
                     fill_q<<<1024, 256>>>((__nv_bfloat16 *)x, 2 * n, 9);
                 else
-                    for (int h = 0; h < 2; h++) /* finite FP32 patterns out of bf16 pairs */
+                    for (int h = 0; h < 2; h++) /* finite FP32 numbers, made of pairs of bf16 */
                         fill_q<<<1024, 256>>>((__nv_bfloat16 *)(x + h * n * ss), 2 * n, 9);
                 kvg_problem p = {};
                 p.phase = KVG_PHASE_STORE, p.q_dtype = (kvg_dtype)src, p.kv_dtype = (kvg_dtype)dst;

@@ -1,23 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tensor_core_check.cu: a GPU's FP8 matrix instructions against reference/tensor_core.c, bit by bit.
+ * tensor_core_check.cu: compares the FP8 matrix instructions of a GPU with reference/tensor_core.c, bit by
+ * bit.
  *
- *     tensor_core_check [--tiles N] [--seed N]      default: 1,048,576 tiles per instruction and format pair
+ *   tensor_core_check [--tiles N] [--seed N]      default: 1,048,576 tiles per instruction and format pair
  *
- * A tile is C[64, 8] + A[64, 32] B[32, 8]. Ten kinds take turns: codes of all sizes on nothing and on any
- * accumulator, positive ones on a large one, cancellation, subnormals, one huge product, sparse ones on any
- * bits, zeros, NaN and infinity, accumulators near the end of FP32. Each goes through wgmma.mma_async
- * (sm_90a) and mma.sync, for all four pairs of e4m3 and e5m2. Before that, tiles of small whole numbers,
- * whose sums are exact in every model, show that operands and results lie where this program thinks they lie.
+ * A tile is C[64, 8] + A[64, 32] B[32, 8]. Each tile goes through wgmma.mma_async (sm_90a) and mma.sync, for
+ * all four pairs of e4m3 and e5m2. Ten kinds of tiles take turns:
+ *   0  codes of all sizes, accumulator zero
+ *   1  codes of all sizes, any accumulator
+ *   2  positive codes, large positive accumulator
+ *   3  cancellation
+ *   4  subnormals
+ *   5  one huge product
+ *   6  sparse codes, any bits in the accumulator
+ *   7  zeros of both signs, any bits in the accumulator
+ *   8  NaN and infinity
+ *   9  accumulators near the end of FP32
+ * Before that come tiles of small whole numbers, whose sums are exact in every model. They show that operands
+ * and results are where this program expects them.
  *
- * Prints mismatches (the first few of each instruction whole), and one line per instruction and pair. Exit
- * code 0: all the same; 1: a mismatch; 3: no GPU, or none that there is a model for.
+ * Prints mismatches (the first few of each instruction in full), and one line per instruction and pair. Exit
+ * code: 0 no mismatch; 1 a mismatch; 3 no GPU, or none that there is a model for; 4 usage.
  *
  * State: on an H200 (driver 580, CUDA 13.0; 30 November 2026) 262,144 tiles of each pair, a million in all
  * for each instruction: 0 of 134,217,728 elements of each pair differ, for wgmma and for mma.sync.
  *
  * Build: make gpu-check, which writes build/gpu/tensor_core_check. For another GPU, where only mma.sync is
- * checked: make gpu-check CUDA_FOR=sm_89 GPU_FOR_tensor_core_check=sm_89        (or sm_120a)
+ * checked:
+ *   make gpu-check CUDA_FOR=sm_89 GPU_FOR_tensor_core_check=sm_89        (or sm_120a)
  */
 #include <cstdint>
 #include <cstdio>
@@ -42,7 +53,7 @@ constexpr int KINDS = 10, SHOWN = 5;
 
 struct tile {
     uint8_t a[M][K]; /* row major */
-    uint8_t b[N][K]; /* column by column */
+    uint8_t b[N][K]; /* column major */
     float c[M][N];
 };
 struct result {
@@ -94,8 +105,8 @@ template <int P> __device__ void wgmma(float *d, const uint32_t *a, uint64_t des
         WGMMA("e5m2.e5m2");
 }
 
-/* B in shared memory without swizzle, K contiguous: core matrices of 8 columns x 16 bytes, 128 bytes each;
- * the second one of K follows the first (leading offset 128 bytes). There is one group of 8 columns. */
+/* B in shared memory without swizzle, K contiguous. Core matrices are 8 columns x 16 bytes, 128 bytes
+ * each. The second one in K follows the first (leading offset 128 bytes). There is one group of 8 columns. */
 __device__ uint64_t b_descriptor(const void *shared)
 {
     const uint64_t address = (uint64_t)__cvta_generic_to_shared(shared);
@@ -108,8 +119,10 @@ __device__ uint32_t word(const uint8_t *p)
     return *reinterpret_cast<const uint32_t *>(p);
 }
 
-/* One block a tile. Thread 4 g + t of warp w holds A of rows 16 w + g and + 8 at k = 4 t .. 4 t + 3 and + 16,
- * B of column g at the same k, C of the two rows and columns 2 t and 2 t + 1. */
+/* One block a tile. Thread 4 g + t of warp w holds
+ *   A  rows 16 w + g and + 8, at k = 4 t .. 4 t + 3 and + 16
+ *   B  column g, at the same k
+ *   C  the same two rows, columns 2 t and 2 t + 1 */
 template <int P> __global__ void __launch_bounds__(THREADS) run_tiles(const tile *tiles, result *results)
 {
     const tile *in = tiles + blockIdx.x;
@@ -178,7 +191,7 @@ uint8_t draw_code(draw &r, int kind, kvg_ref_format format, int i)
         return r.below(4) ? 0 : finite_code(r, format);
     case 7: /* zeros of both signs */
         return (uint8_t)(r.below(2) << 7);
-    case 8: /* NaN and infinity here and there: 0x7c .. 0x7f, which are numbers and NaN in e4m3 */
+    case 8: /* a few NaN and infinities: 0x7c .. 0x7f, which in e4m3 are numbers and NaN */
         return r.below(64) ? finite_code(r, format) : (uint8_t)(0x7c + r.below(4) | r.below(2) << 7);
     default:
         return finite_code(r, format);
@@ -215,7 +228,8 @@ void draw_tile(tile *t, uint64_t seed, int64_t number, int pair, kvg_ref_format 
     for (int j = 0; j < N; j++)
         for (int l = 0; l < K; l++)
             t->b[j][l] = draw_code(r, kind, fb, l);
-    for (int l = 16; l < K && kind == 3; l++) { /* the second half cancels the first, but for one product */
+    for (int l = 16; l < K && kind == 3; l++) { /* the second half cancels the first, except for one
+                                                   product */
         for (int i = 0; i < M && l != 29; i++)
             t->a[i][l] = t->a[i][l - 16] ^ 0x80;
         for (int j = 0; j < N && l != 29; j++)
@@ -226,7 +240,7 @@ void draw_tile(tile *t, uint64_t seed, int64_t number, int pair, kvg_ref_format 
             t->c[i][j] = draw_c(r, kind);
 }
 
-/* Whole numbers from -8 to 8, and up to 100 in C: every sum is exact. */
+/* Whole numbers from -8 to 8, in C from -100 to 100: every sum is exact. */
 void whole_tile(tile *t, int64_t number, kvg_ref_format fa, kvg_ref_format fb)
 {
     draw r = {0x77686f6c65u ^ (uint64_t)number};
@@ -245,8 +259,8 @@ void whole_tile(tile *t, int64_t number, kvg_ref_format fa, kvg_ref_format fb)
 
 struct instruction {
     const char *name;
-    const struct kvg_ref_mma_model *model; /* NULL: this GPU has it not, or there is no model of it */
-    size_t offset;                         /* of its results */
+    const struct kvg_ref_mma_model *model; /* NULL: this GPU does not have it, or there is no model of it */
+    size_t offset;                         /* of its results in struct result */
 };
 
 struct mismatch {
@@ -358,7 +372,7 @@ struct machine {
     unsigned threads;
 };
 
-/* Calls work(begin, end, slice) on slices of 0 .. count. */
+/* Calls work(begin, end, slice) on slices of 0 .. count, one thread each. */
 template <class F> void slices(const machine &m, int64_t count, F work)
 {
     std::vector<std::thread> team;
@@ -368,7 +382,8 @@ template <class F> void slices(const machine &m, int64_t count, F work)
         t.join();
 }
 
-/* Mismatches over `count` tiles from `first`; seed < 0 asks for tiles of whole numbers. */
+/* Runs `count` tiles from number `first` on and returns the number of mismatches. seed < 0: tiles of whole
+ * numbers. */
 int64_t run_batch(machine &m, int pair, int64_t seed, int64_t first, int64_t count,
                   const std::vector<instruction> &instructions, std::vector<tally> &totals)
 {
@@ -429,7 +444,7 @@ int64_t number_of(const char *option, const char *text, int64_t least)
     char *end = nullptr;
     const long long value = text ? strtoll(text, &end, 10) : 0;
     if (!text || end == text || *end || value < least) {
-        fprintf(stderr, "tensor_core_check: %s wants a whole number from %lld, not '%s'\n", option,
+        fprintf(stderr, "tensor_core_check: %s must be a whole number of at least %lld, not '%s'\n", option,
                 (long long)least, text ? text : "");
         exit(4);
     }
@@ -472,7 +487,7 @@ int main(int argc, char **argv)
     for (int pair = 0; pair < PAIRS; pair++) {
         std::vector<tally> whole(instructions.size()), totals(instructions.size());
         if (run_batch(m, pair, -1, 0, 256, instructions, whole)) {
-            printf("%s: whole numbers differ: operands or results lie elsewhere than this program thinks\n",
+            printf("%s: whole numbers differ: operands or results are not where this program expects them\n",
                    pairs[pair].name);
             failed = true;
             continue;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * attention.c: plain attention, one query row at a time. Keys are taken in tiles of MUTANT_TILE with a
- * running maximum, tiles in splits of MUTANT_SPLIT keys whose results lie in the workspace until they are
- * merged. On path fp8 P is rounded to e4m3 with an offset of 2^8, the last tile of a split comes first and
- * the row sum adds unrounded P, as in FlashAttention-3; on path dequant everything is FP32.
+ * running maximum. Tiles form splits of MUTANT_SPLIT keys, whose results are in the workspace until they are
+ * merged. On path dequant everything is FP32. On path fp8, as in FlashAttention-3, P is rounded to e4m3 with
+ * an offset of 2^8, the last tile of a split comes first, and the row sum adds unrounded P.
  */
 #include <math.h>
 #include <string.h>
@@ -12,12 +12,11 @@
 
 #define LOG2E 1.44269504f
 #define LN2 0.693147181f
-#define LN2 0.693147181f
 
 /* ---------------------------------------------------------------- arithmetic */
 
-/* What a 14-bit accumulator does with up to 32 products: all aligned to the largest exponent, 13 fraction
- * bits kept, the rest cut off, and the sum cut to 14 bits. */
+/* A 14-bit accumulator with up to 32 products: all terms are aligned to the largest exponent, 13 fraction
+ * bits are kept and the rest cut off. The sum is then cut to 14 bits. */
 static double cut(double x, int exponent)
 {
     return ldexp(trunc(ldexp(x, 14 - exponent)), exponent - 14);
@@ -67,7 +66,7 @@ static float dot(const struct row *r, const float *key)
         sum = with_bits(sum + r->q[d] * key[d], 11);
     if (FAULT(accumulator_f16_logit))
         return sum;
-    float part[8] = {0}; /* eight chains, so that the compiler may use vectors; head_dim is a multiple of 8 */
+    float part[8] = {0}; /* eight chains, so the compiler may use vectors; head_dim is a multiple of 8 */
     for (int64_t d = 0; d < dims; d += 8)
         for (int64_t j = 0; j < 8; j++)
             part[j] += r->q[d + j] * key[d + j];
@@ -76,7 +75,7 @@ static float dot(const struct row *r, const float *key)
     return sum;
 }
 
-/* In (-1, 1), as good as random: from the last bits of x. */
+/* A number in (-1, 1), as good as random, made from the bits of x. */
 static float noise_of(float x)
 {
     return (float)(int32_t)(kvg_f32_bits(x) * 2654435769u) * 0x1p-31f;
@@ -133,7 +132,7 @@ static void add_values(struct row *r, struct split *s, const float *weight, cons
     const int chain = FAULT(accumulator_13_bits) || FAULT(accumulator_not_flushed);
     if (m->where == WHERE_TWO_LEVEL || chain) {
         for (int64_t d = 0; d < dim; d++) {
-            float sum = chain ? s->acc[d] : 0.0f; /* flushed into FP32 after the tile, or never */
+            float sum = chain ? s->acc[d] : 0.0f; /* added to FP32 after each tile, or never */
             for (int64_t t = 0; t < keys; t += 32)
                 sum = accumulate_narrow(sum, weight + t, values + t * dim + d, dim,
                                         keys - t < 32 ? keys - t : 32);
@@ -150,7 +149,7 @@ static void add_values(struct row *r, struct split *s, const float *weight, cons
     }
 }
 
-/* A new running maximum: what was summed so far shrinks. */
+/* Takes over a new running maximum: the sums so far shrink. */
 static void raise_maximum(struct row *r, struct split *s, float max)
 {
     const struct mutant *m = r->m;
@@ -164,7 +163,7 @@ static void raise_maximum(struct row *r, struct split *s, float max)
     s->max = max;
 }
 
-/* Both orders are right, but their sums have other last bits. */
+/* 1: sum from back to front. Both orders are right, but the last bits of their sums differ. */
 static int back_to_front(const struct row *r, int64_t key)
 {
     const struct mutant *m = r->m;
@@ -314,7 +313,8 @@ static void write_row(const struct row *r, float *acc, float lse)
     *to = (FAULT(lse_log2) ? lse * LOG2E : lse) + r->lse_extra;
 }
 
-/* LSE of the logits without the soft cap; and other values that only the LSE gets wrong. */
+/* A wrong LSE next to a right output: of the logits without the soft cap, without the sum, or with the
+ * offset of P. */
 static float wrong_lse(struct row *r, float lse)
 {
     const struct mutant *m = r->m;
@@ -342,7 +342,7 @@ void row_attend(struct row *r)
     float acc[MUTANT_MAX_DIM], lse = 0.0f;
     row_find_heads(r);
     row_find_keys(r);
-    if (r->end <= r->first) { /* nothing to see */
+    if (r->end <= r->first) { /* no visible key */
         if (FAULT(empty_not_written))
             return;
         memset(acc, 0, sizeof acc);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attention_call.c: one call of attention: all rows, or an answer that is remembered, and what spoils a
- * finished output.
+ * attention_call.c: one call of attention: it computes all rows or repeats a remembered answer, and adds the
+ * faults of a finished output.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -57,7 +57,8 @@ static void attend_all(const struct mutant *m, const struct kvg_attention_args *
             }
 }
 
-/* Answers that are kept: by key, the whole output. 1 when this one was known. */
+/* A memory of whole outputs by key. Returns 1 if the output of this key is known, after writing it. key 0
+ * stores the output of the last unknown key. */
 static int recall(const struct kvg_attention_args *a, uint64_t key)
 {
     static struct memory {
@@ -68,7 +69,7 @@ static int recall(const struct kvg_attention_args *a, uint64_t key)
     static struct memory *open;
     const size_t rows = (size_t)(a->problem->total_q * a->problem->q_heads),
                  dim = (size_t)a->problem->head_dim;
-    if (key == 0) { /* keep what has been computed since */
+    if (key == 0) { /* store what was computed since */
         open->out = malloc(rows * dim * sizeof *open->out);
         open->lse = malloc(rows * sizeof *open->lse);
         if (open->out && open->lse) {

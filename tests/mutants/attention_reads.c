@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attention_reads.c: what a query row reads: its scales, the sequence's length, K and V through the block
- * table, Q, and which heads and keys are its own.
+ * attention_reads.c: what a query row reads: its scales, the length of the sequence, Q, K and V through the
+ * block table; and which heads and keys belong to it.
  */
 #include <math.h>
 
@@ -9,7 +9,7 @@
 
 /* ---------------------------------------------------------------- scales */
 
-/* The scales that the first call saw (for this shape, or at all). */
+/* The scales that the first call saw: the first of this shape, or the first of all. */
 static const float *remembered_scales(const struct row *r, int by_shape)
 {
     static struct memory {
@@ -120,7 +120,7 @@ float row_decoded(const struct mutant *m, enum kvg_dtype dtype, uint8_t code, in
                                : kvg_fp8_e4m3fnuz_decode(code);
 }
 
-/* Index of dim 0 of a token in a cache. */
+/* Index of dim 0 of a token in the cache. */
 static int64_t place(const struct row *r, const struct kvg_pages *pages, int64_t token)
 {
     const struct mutant *m = r->m;
@@ -173,7 +173,7 @@ void row_load(const struct row *r, int tensor, int64_t token, float *to)
 
 /* ---------------------------------------------------------------- the row */
 
-/* What the row sees. */
+/* Finds the visible keys of the row. */
 void row_find_keys(struct row *r)
 {
     const struct mutant *m = r->m;

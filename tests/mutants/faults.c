@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * faults.c: the faults, as faults.def lists them, and the checks that are meant to find them, told by the
- * words of a reason.
+ * faults.c: the faults of faults.def, and the checks that are meant to find them. A check is recognised by
+ * words in the reason.
  */
 #include <string.h>
 
@@ -58,7 +58,7 @@ unsigned mutant_checks_in(const char *reason)
     return found;
 }
 
-/* Does the list of words hold this one? */
+/* 1 if the list of words contains this word. */
 static int names(const char *list, const char *word)
 {
     const size_t n = strlen(word);

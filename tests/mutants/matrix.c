@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * matrix.c: what is printed of the mutants: who was caught, by which check, and whether it was meant to; what
- * published rules say; and how often the diagnosis was right.
+ * matrix.c: prints the result of the mutants: which were caught, by which check, and whether that check was
+ * meant to; what published rules say; and how often the diagnosis was right.
  */
 #include <stdio.h>
 
 #include "mutants.h"
 
-/* What most of the rows that failed are suspected of. */
+/* The class that most failed rows are suspected of. */
 enum kvg_fault_class mutant_diagnosed(const struct result *r)
 {
     int most = KVG_FAULT_UNKNOWN;
@@ -64,7 +64,7 @@ int mutant_print_matrix(const struct run *run, const char *chosen)
     for (int rule = 0; rule < RULES; rule++)
         printf(" %-9s", rule_names[rule]);
     printf(" %5s  %-26s %s\n", "s", "diagnosis",
-           "caught by (* = the check meant for it, on a case meant to show it)");
+           "caught by (* = a check meant for it, on a case meant to show it)");
     for (int f = 0; f < FAULTS; f++) {
         const struct result *r = &run->results[f];
         if (!chosen[f])
@@ -84,7 +84,7 @@ int mutant_print_matrix(const struct run *run, const char *chosen)
         for (int rule = 0; rule < RULES && mutant_faults[f].where != WHERE_STORE; rule++)
             rule_caught[rule] += (r->broken >> rule) & 1u;
     }
-    for (int f = 0; f < FAULTS; f++) /* where rows were suspected of something else */
+    for (int f = 0; f < FAULTS; f++) /* mutants with rows suspected of another class */
         if (chosen[f] && !mutant_is_right(f) && run->results[f].caught > 0 &&
             run->results[f].suspected[mutant_class(mutant_faults[f].diagnosis)] < run->results[f].caught) {
             printf("%s: should be '%s', suspected:", mutant_faults[f].name, mutant_faults[f].diagnosis);
@@ -99,15 +99,15 @@ int mutant_print_matrix(const struct run *run, const char *chosen)
                                              : run->results[f].intended == 0))
             printf("%s: %s (%s)\n    %s\n", mutant_faults[f].name,
                    mutant_is_right(f)       ? "FALSE ALARM"
-                   : run->results[f].caught ? "caught, but not by the check meant for it"
+                   : run->results[f].caught ? "caught, but not by a check meant for it"
                                             : "MISSED",
                    mutant_faults[f].words, run->results[f].reason);
-    printf("published rules on the same outputs, of %lld attention mutants:", (long long)attention);
+    printf("published rules on the same outputs catch, of %lld attention mutants:", (long long)attention);
     for (int rule = 0; rule < RULES; rule++)
         printf(" %s %lld%s", rule_names[rule], (long long)rule_caught[rule], rule + 1 < RULES ? "," : "\n");
-    printf("%lld of %lld by the check meant for it\n", (long long)intended, (long long)mutants);
+    printf("%lld of %lld by a check meant for it\n", (long long)intended, (long long)mutants);
     printf(
-        "%lld of %lld caught faults diagnosed right (%.0f %%), by what most of their rows are suspected of; "
+        "%lld of %lld caught faults diagnosed right (%.0f %%), by the class that most of their rows suspect; "
         "%lld of %lld rows\n",
         (long long)named, (long long)caught, 100.0 * (double)named / (double)(caught ? caught : 1),
         (long long)rows_named, (long long)rows);

@@ -1,17 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * mutants.c: runs every mutant over suite mutants and prints who was caught by what.
+ * mutants.c: runs every mutant over suite mutants and prints which check caught it.
  *
  *   mutants [-j JOBS] [-v] [-s] PLUGIN.so SUITE.yaml [NAME ...]
  *
- * -v prints every row that is not passed, -s the times of the slow mutants (speed.h) and nothing else;
- * without NAME both parts run.
+ *   -j  mutants at a time (1 to 16, default 2)
+ *   -v  print every row that is not passed
+ *   -s  print only the times of the slow mutants (speed.h)
  *
- * Each mutant runs in a process of its own, through the same code as a worker of `kvgauge run --verify-only`.
- * Beside our verdict stands the kind of fault that most failed rows are suspected of, and what published
- * rules say of the same outputs. A case on which a rule rejects the right kernel counts for nothing there.
+ * Without NAME all mutants run, and the times of the slow mutants are printed first.
  *
- * Exit code: 0 when every mutant was caught and no right kernel was, 2 otherwise, 1 for trouble.
+ * Set OMP_NUM_THREADS=1: a child that starts OpenMP threads after the fork hangs.
+ *
+ * Each mutant runs in its own process, through the same code as a worker of `kvgauge run --verify-only`. Next
+ * to our verdict the matrix has the class that most failed rows are suspected of, and the verdict of
+ * published rules on the same outputs. A case on which a rule rejects the right kernel does not count for
+ * that rule.
+ *
+ * Exit code: 0 if every mutant was caught and no right kernel was; 2 if not; 3 if the mutants could not be
+ * run.
  */
 #include <errno.h>
 #include <regex.h>
@@ -83,8 +90,8 @@ static void finish(struct run *run, struct process *process, int status)
     struct verdict v;
     regex_t shows;
     if (regcomp(&shows, mutant_faults[process->fault].shows, REG_EXTENDED | REG_NOSUB)) {
-        fprintf(stderr, "faults.def: %s: '%s' is no regular expression\n", mutant_faults[process->fault].name,
-                mutant_faults[process->fault].shows);
+        fprintf(stderr, "faults.def: %s: '%s' is not a regular expression\n",
+                mutant_faults[process->fault].name, mutant_faults[process->fault].shows);
         exit(KVG_EXIT_TROUBLE);
     }
     rewind(process->said);
@@ -105,7 +112,7 @@ static void finish(struct run *run, struct process *process, int status)
     const enum kvg_fault_class named = mutant_diagnosed(r);
     fprintf(stderr, "%-28s %3lld of %3lld cases caught, %s, %.0f s; %s (%lld)\n",
             mutant_faults[process->fault].name, (long long)r->caught, (long long)r->cases,
-            r->intended ? "as meant" : "not as meant", r->seconds, kvg_fault_class_name(named),
+            r->intended ? "as intended" : "not as intended", r->seconds, kvg_fault_class_name(named),
             (long long)r->suspected[named]);
 }
 
@@ -136,7 +143,7 @@ static void wait_for_one(struct run *run, struct process *processes, int jobs)
             finish(run, &processes[j], status);
 }
 
-/* The chosen ones among those that are right (or not), `jobs` at a time. */
+/* Runs the chosen mutants, or the chosen right kernels, `jobs` at a time. */
 static void run_all(struct run *run, const char *chosen, int right, int jobs)
 {
     struct process processes[16] = {0};

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * mutants.h: what the parts of the program `mutants` share: faults.c knows the faults and the checks,
- * one_mutant.c runs one mutant over the cases, mutants.c starts a process for each, matrix.c prints what came
- * of it.
+ * mutants.h: shared parts of the program `mutants`. faults.c has the list of faults and checks, one_mutant.c
+ * runs one mutant over the cases, mutants.c starts a process for each mutant, matrix.c prints the results.
  */
 #ifndef KVG_TESTS_MUTANTS_H
 #define KVG_TESTS_MUTANTS_H
@@ -23,8 +22,9 @@ struct fault {
 enum { FAULTS = FAULT_COUNT };
 extern const struct fault mutant_faults[FAULTS];
 
-/* Checks by the words of a reason. The first OTHER_RUNS are about another run of the kernel; which check broke in
- * that run does not matter then. After the BY_HAND ones stand those of harness/verify/checks.def. */
+/* Checks, found by words in the reason of a row. The first OTHER_RUNS entries are other runs of the kernel; if
+ * one of them is found, the check that failed in it is not looked for. The entries from BY_HAND on are those of
+ * harness/verify/checks.def. */
 struct check {
     const char *name, *words;
 };
@@ -32,45 +32,48 @@ enum { OTHER_RUNS = 7, BY_HAND = 12, CRASH = BY_HAND + KVG_CHECKS, CHECKS };
 _Static_assert((int)CHECKS <= 32, "a check for each bit of an unsigned");
 extern const struct check mutant_checks[CHECKS];
 
-/* Is it no fault, but the right kernel? */
+/* 1 for a right kernel without a fault. */
 int mutant_is_right(int fault);
-/* The right kernel that takes the same cases. */
+/* The right kernel that takes the same cases as the mutant. */
 int mutant_twin(int fault);
-/* Bits of mutant_checks: those that a reason speaks of; those meant to find the fault. */
+/* Sets of bits, bit i for mutant_checks[i]: the checks that a reason names, and those that are meant to
+ * find the fault. */
 unsigned mutant_checks_in(const char *reason);
 unsigned mutant_intended_checks(const struct fault *f);
-/* enum kvg_fault_class of a name; KVG_FAULT_UNKNOWN where there is none. */
+/* enum kvg_fault_class of a name. KVG_FAULT_UNKNOWN if there is no such class. */
 int mutant_class(const char *name);
 
 /* ---- one_mutant.c ---- */
 
-/* A case with what the rules need. */
+/* A case, with the references that the published rules need. */
 struct item {
     struct kvg_case c;
     struct kvg_prepared p;
     struct rule_references r;
 };
 
-/* What a process says of a case. */
+/* The result of a case, as the process of a mutant writes it. */
 struct verdict {
     int32_t index, status;
-    uint32_t checks, broken; /* bits of mutant_checks[] and of enum rule */
-    int32_t suspected, far;  /* enum kvg_fault_class; 1: no verdict, only word that a far run begins */
+    uint32_t checks, broken; /* sets of bits, of mutant_checks[] and of enum rule */
+    int32_t suspected, far;  /* enum kvg_fault_class; 1: not a result, only the message that a far run
+                                begins */
     char reason[496], suspicion[240];
 };
 
-/* Runs the fault over the items in this process and writes a struct verdict for each to the file `to`. */
+/* Runs the fault over the items in this process and writes a struct verdict for each to the file
+ * descriptor `to`. */
 void mutant_run(int fault, struct item *items, int64_t count, int to);
 
 /* ---- mutants.c ---- */
 
-/* What all cases of a mutant come to. */
+/* The result of a mutant over all its cases. */
 struct result {
-    int64_t cases, caught, odd; /* run; incorrect; neither passed nor incorrect */
-    unsigned checks, intended;  /* all checks that broke; those meant to, on a case meant to show it */
-    unsigned broken;            /* rules that reject an output whose right twin they accept */
-    int64_t suspected[KVG_FAULT_CLASSES]; /* rows that failed, by what is suspected */
-    int far;                              /* its last word was that a far run begins */
+    int64_t cases, caught, odd; /* cases that ran; incorrect ones; neither passed nor incorrect */
+    unsigned checks, intended;  /* all checks that failed; those meant to fail, on a case meant to show it */
+    unsigned broken;            /* rules that reject an output and accept that of the right kernel */
+    int64_t suspected[KVG_FAULT_CLASSES]; /* failed rows by suspected class */
+    int far;                              /* 1: its last message was that a far run begins */
     double seconds;
     char reason[496];
 };
@@ -85,9 +88,9 @@ struct run {
 
 /* ---- matrix.c ---- */
 
-/* What most of the rows that failed are suspected of. */
+/* The class that most failed rows are suspected of. */
 enum kvg_fault_class mutant_diagnosed(const struct result *r);
-/* Prints a line for each chosen fault, and the sums. The exit code. */
+/* Prints a line for each chosen fault, and the sums. Returns the exit code. */
 int mutant_print_matrix(const struct run *run, const char *chosen);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * one_mutant.c: one mutant over all cases, in a process of its own: our verdict, through the same code as a
- * worker of `kvgauge run --verify-only`, and what published rules say of the same outputs.
+ * one_mutant.c: runs one mutant over all cases in a process of its own. It reports our verdict, through the
+ * same code as a worker of `kvgauge run --verify-only`, and that of published rules on the same outputs.
  */
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #include "harness/execute/options.h"
 #include "harness/execute/execute.h"
 
-/* Calls whose outputs are hashed where the fault is a race: chance must have its chances. */
+/* Repeated calls for a fault that is a race: enough that it is very likely to show. */
 enum { RACE_REPEATS = 300 };
 
 struct buffers {
@@ -111,7 +111,7 @@ static unsigned break_rules_by_store(const struct kvg_kernel *kernel, struct ite
     return broken;
 }
 
-/* Where a process ends without a word this is the last thing it said. */
+/* Reports that a far run begins. If the process then ends without a verdict, this is its last message. */
 static void say_far(void *context, int run)
 {
     const struct verdict v = {.far = run == KVG_RUN_FAR};
@@ -151,7 +151,7 @@ void mutant_run(int fault, struct item *items, int64_t count, int to)
                                               : break_rules_by_attention(kernel, &items[i]);
         if (write(to, &v, sizeof v) != (ssize_t)sizeof v)
             break;
-        if (kvg_session_tainted(session)) { /* as kvgauge starts another worker */
+        if (kvg_session_tainted(session)) { /* kvgauge starts another worker here */
             kvg_session_free(session);
             session = kvg_session_new();
         }

@@ -2,7 +2,7 @@
  *
  * plugin.c: one struct kvg_kernel for each line of faults.def, named mutant/NAME.
  *
- * The ABI hands no context to an entry point, so each mutant has functions of its own that know its fault.
+ * The ABI passes no context to an entry point, so each mutant has its own functions, which pass its fault on.
  */
 #include <stdio.h>
 
@@ -15,7 +15,7 @@ static int supports(const struct mutant *m, const struct kvg_problem *p, char *w
                                                     : WHERE_FP8 | WHERE_TWO_LEVEL;
     if ((m->where & where) && p->head_dim <= MUTANT_MAX_DIM && p->head_dim % 8 == 0)
         return 1;
-    snprintf(why, size, "the fault of this mutant lies elsewhere");
+    snprintf(why, size, "the fault of this mutant is in another part of the kernel");
     return 0;
 }
 
@@ -78,7 +78,7 @@ static void arithmetic(const struct mutant *m, const struct kvg_problem *p, stru
 #include "faults.def"
 #undef MUTANT
 
-/* The slow ones are the right kernel, on decode of path dequant alone. */
+/* The slow kernels are the right kernel, on decode of path dequant only. */
 #define SLOW(id, words)                                                                                      \
     static int supports_##id(const struct kvg_problem *p, char *why, size_t size)                            \
     {                                                                                                        \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * rules.c: published acceptance rules, computed on our own cases.
+ * rules.c: published acceptance rules, computed on our cases. rules.h states them.
  */
 #include "rules.h"
 #include "harness/prepare/prepared.h"
@@ -37,7 +37,7 @@ static void load_row(const struct kvg_ref_kv *kv, int64_t b, int64_t t, int64_t 
         to[d] *= scale;
 }
 
-/* One row with P normalised, cast, and then multiplied with V. weight: room for all keys. */
+/* One row of the baseline: P is normalised, cast, and then multiplied with V. weight: room for all keys. */
 static void baseline_row(const struct kvg_ref_attention *a, const struct kvg_ref_row *at,
                          enum kvg_ref_format p_format, float *weight, float *out)
 {
@@ -116,7 +116,7 @@ static int close_enough(double got, double want, double atol, double rtol)
     return fabs(got - want) <= atol + rtol * fabs(want); /* false for NaN */
 }
 
-/* ((d + .3) - .3) - d in bf16: what bf16 itself costs near 0.3. */
+/* ((d + .3) - .3) - d in bf16: the rounding error of bf16 itself near 0.3. */
 static double bf16_slack(float d)
 {
     const float r = kvg_ref_round(KVG_REF_BF16, d), up = kvg_ref_round(KVG_REF_BF16, r + 0.3f);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * slow.c: the right kernel, which then waits: for a share of the time that it took.
+ * slow.c: the right kernel, followed by a wait for a share of the time that it took.
  */
 #include <stdint.h>
 #include <time.h>
@@ -14,7 +14,7 @@ static double seconds_now(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Closer to the last call than any eviction of caches leaves them. */
+/* In seconds. A call that begins sooner after the last one was not preceded by an eviction of the caches. */
 #define AT_ONCE 20e-6
 
 int mutant_slow_attention(enum mutant_slow slow, const struct kvg_attention_args *a)

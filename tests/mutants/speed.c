@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * speed.c: see speed.h. Right kernel, mutant, right kernel: the ratio is to the mean of the two, so that a
- * machine that changes its speed does not look like a mutant.
+ * speed.c: see speed.h. The order is right kernel, mutant, right kernel. The ratio is to the mean of the two
+ * right ones, so that a machine that changes its speed does not look like a slow kernel.
  */
 #include "speed.h"
 
@@ -32,8 +32,8 @@ static const struct {
                {"hot 1023", 1023, KVG_STATE_HOT}};
 
 struct timing {
-    double median, late; /* late: median of the second half of the samples over that of the first */
-    double slowest;      /* mean of the slowest tenth */
+    double median, late; /* late: median of the second half of the samples over that of the first half */
+    double slowest;      /* mean of the slowest tenth of the samples */
     int status;
 };
 
@@ -88,9 +88,8 @@ void speed_report(void)
 {
     enum { COLUMNS = sizeof columns / sizeof columns[0], MUTANTS = sizeof slow / sizeof slow[0] };
     struct kvg_session *session = kvg_session_new();
-    puts("right and slow, not judged: time over that of the right kernel (median; slowest tenth; second half "
-         "of the "
-         "samples over the first)");
+    puts("right but slow, not judged: time over that of the right kernel (median; slowest tenth; second half "
+         "of the samples over the first)");
     printf("%-20s", "");
     for (int c = 0; c < COLUMNS; c++)
         printf(" %-18s", columns[c].words);

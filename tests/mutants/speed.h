@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * speed.h: what a run of kvgauge shows of kernels that are right and slow.
+ * speed.h: how a run of kvgauge shows kernels that are right but slow.
  */
 #ifndef KVG_TESTS_SPEED_H
 #define KVG_TESTS_SPEED_H
 
-/* Times the mutants of slow.def and the right kernel in turns and prints the ratios. The plug-in is loaded.
- */
+/* Times the mutants of slow.def and the right kernel in turns and prints the ratios. The plug-in must be
+ * loaded. */
 void speed_report(void);
 
 #endif

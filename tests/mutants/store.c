@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * store.c: K and V of new tokens into the paged cache, and Q to e4m3; element by element.
+ * store.c: stores K and V of new tokens in the paged cache, and quantises Q to e4m3, element by element.
  */
 #include <math.h>
 #include <string.h>
@@ -26,7 +26,7 @@ static float decode(enum kvg_dtype dtype, uint8_t code)
                                    : kvg_fp8_e4m3_decode(code);
 }
 
-/* A value over its scale as a code. */
+/* The code of a value divided by its scale. */
 static uint8_t quantised(const struct mutant *m, enum kvg_dtype dtype, float value, float scale)
 {
     float x = FAULT(store_reciprocal) ? value * (1.0f / scale) : value / scale;

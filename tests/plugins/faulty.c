@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * faulty.c: a plug-in whose kernels are right but for one fault each, the fault in the name. What kvgauge
- * does with them is what the tests look at. All share one plain attention in double precision.
+ * faulty.c: a plug-in for the tests of kvgauge. Its kernels are right except for one fault each, which is the
+ * kernel's name. All share one plain attention in double precision.
  *
  *   gcc -shared -fPIC -I kernels -o faulty.so tests/plugins/faulty.c -lm
  */
@@ -100,7 +100,7 @@ static int supports(const struct kvg_problem *p, char *why, size_t size)
     if (p->phase != KVG_PHASE_STORE && p->path == KVG_PATH_DEQUANT && p->head_dim <= 512 &&
         (p->kv_dtype == KVG_E4M3 || p->kv_dtype == KVG_BF16))
         return 1;
-    snprintf(why, size, "attention on the dequant path with e4m3 or bf16 alone");
+    snprintf(why, size, "this plug-in takes attention on path dequant with an e4m3 or bf16 cache");
     return 0;
 }
 
@@ -151,7 +151,7 @@ static int crashes(const struct kvg_attention_args *a)
 {
     (void)a;
     fprintf(stderr, "first line\nabout to touch address 8\n");
-    volatile uintptr_t address = 8; /* volatile: the compiler must not see what is coming */
+    volatile uintptr_t address = 8; /* volatile: the compiler must not see the invalid address */
     *(volatile int *)address = 1;
     return KVG_OK;
 }
@@ -170,7 +170,8 @@ static int hangs(const struct kvg_attention_args *a)
     return KVG_OK;
 }
 
-/* Right, but with more than 128 keys only when the file exists that the environment names. */
+/* Right. With more than 128 keys it first waits for the file that the environment variable KVG_FAULTY_GATE
+ * names. */
 static int waits(const struct kvg_attention_args *a)
 {
     const char *gate = getenv("KVG_FAULTY_GATE");
@@ -191,7 +192,7 @@ static int killed(const struct kvg_attention_args *a)
     return kill(getpid(), SIGKILL);
 }
 
-/* Right, and says so at length. */
+/* Right, but prints many lines. */
 static int talks(const struct kvg_attention_args *a)
 {
     for (int i = 0; i < 20000; i++) {
@@ -202,7 +203,7 @@ static int talks(const struct kvg_attention_args *a)
     return right(a);
 }
 
-/* Allocates and touches until there is no more; the test sets a limit before it starts the worker. */
+/* Allocates and touches memory until there is no more. The test sets a limit before it starts the worker. */
 static int hungry(const struct kvg_attention_args *a)
 {
     size_t piece = (size_t)16 << 20;
@@ -243,7 +244,7 @@ static int writes_its_input(const struct kvg_attention_args *a)
 
 static int64_t calls;
 
-/* Right, but the last bit of one output depends on how often it was called. */
+/* Right, but the last bit of one output depends on the number of calls so far. */
 static int wavers(const struct kvg_attention_args *a)
 {
     right(a);
@@ -251,7 +252,7 @@ static int wavers(const struct kvg_attention_args *a)
     return KVG_OK;
 }
 
-/* The same of the log-sum-exp, where the bound has room for it. */
+/* The same for the LSE, where the bound is wide enough for it. */
 static int wavers_within_bounds(const struct kvg_attention_args *a)
 {
     uint32_t bits;
@@ -264,7 +265,7 @@ static int wavers_within_bounds(const struct kvg_attention_args *a)
     return KVG_OK;
 }
 
-/* Remembers its first answer: fast, and right as long as nobody changes the inputs. */
+/* Repeats the output of its first call: fast, and right as long as the inputs do not change. */
 static int remembers(const struct kvg_attention_args *a)
 {
     static uint16_t *out;
@@ -283,7 +284,7 @@ static int remembers(const struct kvg_attention_args *a)
     return KVG_OK;
 }
 
-/* A copy of the first call's answer to "where do the pages lie, and how many keys are there?" */
+/* The values that the first call saw in a buffer. */
 static const int32_t *first_seen(const int32_t *now, int64_t count, int32_t **kept)
 {
     if (!*kept) {
@@ -293,7 +294,7 @@ static const int32_t *first_seen(const int32_t *now, int64_t count, int32_t **ke
     return *kept;
 }
 
-/* Plans for good in its first call, as a captured graph may: the pages stay what they were then. */
+/* Keeps the block table of its first call, as a captured graph may. */
 static int remembers_pages(const struct kvg_attention_args *a)
 {
     static int32_t *kept;
@@ -302,7 +303,7 @@ static int remembers_pages(const struct kvg_attention_args *a)
     return right(&mine);
 }
 
-/* The same of the lengths. */
+/* Keeps the sequence lengths of its first call. */
 static int remembers_lengths(const struct kvg_attention_args *a)
 {
     static int32_t *kept;
@@ -311,7 +312,7 @@ static int remembers_lengths(const struct kvg_attention_args *a)
     return right(&mine);
 }
 
-/* And of the scales of the heads. */
+/* Keeps the scales of its first call. */
 static int remembers_scales(const struct kvg_attention_args *a)
 {
     static float *k, *v;
@@ -328,7 +329,7 @@ static int remembers_scales(const struct kvg_attention_args *a)
     return right(&mine);
 }
 
-/* Does its work twice, and from the third call on none: the outputs keep what they held. */
+/* Computes twice. From the third call on it does nothing, and the outputs keep their content. */
 static int tires(const struct kvg_attention_args *a)
 {
     static int64_t done;
@@ -344,7 +345,7 @@ static int zeros(const struct kvg_attention_args *a)
     return KVG_OK;
 }
 
-/* Takes page number times stride in 32 bits. */
+/* Computes page number times stride in 32 bits. */
 static int overflows(const struct kvg_attention_args *a)
 {
     struct kvg_attention_args near = *a;
@@ -356,7 +357,7 @@ static int overflows(const struct kvg_attention_args *a)
     return right(&near);
 }
 
-/* Dies where a page lies beyond 2^32 elements. */
+/* Crashes if a page lies beyond 2^32 elements. */
 static int crashes_far(const struct kvg_attention_args *a)
 {
     if ((int64_t)a->block_table[0] * a->k_cache.stride_block >= (INT64_C(1) << 32))
@@ -364,7 +365,7 @@ static int crashes_far(const struct kvg_attention_args *a)
     return right(a);
 }
 
-/* Right when an lse is wanted. */
+/* Right only if an LSE is wanted. */
 static int needs_lse(const struct kvg_attention_args *a)
 {
     right(a);
@@ -389,7 +390,7 @@ static int races_rarely(const struct kvg_attention_args *a)
     return KVG_OK;
 }
 
-/* The last bit of the first logarithm depends on where the first page lies, ... */
+/* The last bit of the first LSE depends on where the first page is. */
 static int minds_pages(const struct kvg_attention_args *a)
 {
     right(a);
@@ -399,7 +400,7 @@ static int minds_pages(const struct kvg_attention_args *a)
     return KVG_OK;
 }
 
-/* ... on the number of a head, ... */
+/* The last bit of the LSE of head 0 depends on the number of the head. */
 static int minds_heads(const struct kvg_attention_args *a)
 {
     right(a);
@@ -408,7 +409,7 @@ static int minds_heads(const struct kvg_attention_args *a)
     return KVG_OK;
 }
 
-/* ... on the place of a sequence. */
+/* The last bits of the LSE of the first row depend on the place of a sequence. */
 static int minds_sequences(const struct kvg_attention_args *a)
 {
     right(a);
@@ -425,7 +426,7 @@ static int fails_on_two_threads(const struct kvg_attention_args *a)
     return KVG_OK;
 }
 
-/* Leaves the last element alone. */
+/* Does not write the last element. */
 static int forgets_one(const struct kvg_attention_args *a)
 {
     int64_t last = a->problem->total_q * a->problem->q_heads * a->problem->head_dim - 1;
@@ -441,7 +442,7 @@ static int plans(const struct kvg_attention_args *a)
     return KVG_OK;
 }
 
-/* Needs what its prepare has left in the workspace. */
+/* Needs what its `prepare` left in the workspace. */
 static int needs_plan(const struct kvg_attention_args *a)
 {
     return memcmp(a->workspace, "planned", 8) == 0 ? right(a) : KVG_EINVAL;

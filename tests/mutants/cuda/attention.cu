@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attention.cu: a plug-in of CUDA kernels that are right but for one fault each (faults.def): what goes wrong
- * on a GPU and has no like on a CPU. One plain decode kernel: a block takes one query head and 256 keys, in
- * tiles of 32 whose V comes by asynchronous copies; the splits lie in the workspace until a second kernel
- * merges them.
+ * attention.cu: a plug-in of CUDA kernels that are right except for one fault each (faults.def). The faults
+ * are those of a GPU that a CPU kernel cannot have.
+ *
+ * All mutants share one plain decode kernel. A block takes one query head and 256 keys, in tiles of 32, whose
+ * V is loaded by asynchronous copies. The splits are in the workspace until a second kernel merges them.
  */
 #include "kernels/kernel.h"
 
@@ -45,7 +46,7 @@ static __device__ float element(const void *base, int64_t i, int dtype)
     return __half2float(__half(__nv_cvt_fp8_to_halfraw(code, dtype == KVG_E4M3 ? __NV_E4M3 : __NV_E5M2)));
 }
 
-/* Keys of a sequence, as the mutant believes. */
+/* Keys of a sequence, as the mutant takes them. */
 static __device__ int64_t length_of(const call &c, int64_t b)
 {
     if (FAULT(lengths_of_first_call) && c.p.batch <= 16)
@@ -90,7 +91,7 @@ static __device__ void copy_v(const call &c, uint8_t (*v)[2 * MOST_DIMS], int64_
     __pipeline_commit();
 }
 
-/* Logits of the tile's keys, a warp for each. */
+/* Logits of the keys of a tile; each warp computes one key at a time. */
 static __device__ void logits(const call &c, const float *q, float *s, int64_t b, int64_t head, int64_t g,
                               int64_t from, int64_t end)
 {
@@ -106,7 +107,7 @@ static __device__ void logits(const call &c, const float *q, float *s, int64_t b
         x = sum_of_lanes(x, FAULT(half_warp_sum) ? 16 : 32) * scale;
         if (FAULT(no_barrier))
             for (int wait = 0; wait < 200 * (int)(threadIdx.x / 32); wait++)
-                __nanosleep(0); /* the warps drift apart, as longer ones do */
+                __nanosleep(0); /* the warps drift apart, as in a longer kernel */
         if (lane == 0)
             s[t] = from + t < end ? x : -INFINITY;
     }
@@ -209,8 +210,7 @@ static __global__ void __launch_bounds__(THREADS) merge_all(const __grid_constan
     merge(c, blockIdx.y, blockIdx.x);
 }
 
-/* The splits of a row added in the order in which its threads come: THREADS chunks of each sum, by atomics.
- */
+/* Adds the splits of a row in the order in which its warps arrive, by atomics. */
 static __global__ void __launch_bounds__(THREADS) merge_by_atomics(const __grid_constant__ call c)
 {
     __shared__ float acc[MOST_DIMS], l;
@@ -224,7 +224,7 @@ static __global__ void __launch_bounds__(THREADS) merge_by_atomics(const __grid_
     if (threadIdx.x == 0)
         l = 0;
     __syncthreads();
-    /* warps wait for a time that the clock decides */
+    /* each warp waits for a time that depends on the clock */
     const int64_t now = clock64(), until = now + now / 64 % 8 * 300 * (threadIdx.x / 32 + 1);
     while (clock64() < until)
         ;
@@ -252,7 +252,7 @@ static int supports(const struct kvg_problem *p, char *why, size_t size)
         p->head_dim % 8 == 0 && !p->window && p->soft_cap == 0.f &&
         (p->kv_dtype == KVG_BF16 || p->kv_dtype == KVG_E4M3 || p->kv_dtype == KVG_E5M2))
         return 1;
-    snprintf(why, size, "the mutants decode on path dequant, without window or soft cap");
+    snprintf(why, size, "the CUDA mutants take decode on path dequant without window and soft cap");
     return 0;
 }
 
@@ -274,7 +274,7 @@ static void arithmetic(const struct kvg_problem *p, int64_t, struct kvg_arithmet
 
 static int64_t splits_of(const struct kvg_problem *p)
 {
-    return (p->max_seq_len + SPLIT - 1) / SPLIT + 1; /* one that no sequence uses */
+    return (p->max_seq_len + SPLIT - 1) / SPLIT + 1; /* includes one that no sequence uses */
 }
 
 static int64_t workspace_bytes(const struct kvg_problem *p)
@@ -282,7 +282,7 @@ static int64_t workspace_bytes(const struct kvg_problem *p)
     return 16 + p->batch * p->q_heads * splits_of(p) * split_floats(*p) * (int64_t)sizeof(float);
 }
 
-/* The lengths of the first call of this shape. */
+/* Sets the lengths to those of the first call of this batch size. */
 static int first_lengths(call *c)
 {
     static int64_t kept[16], batch;

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# run.sh KVGAUGE PLUGIN.so [NAME ...]: every CUDA mutant over mutants.yaml on this machine's GPU; prints what caught
-# each, and the kind of fault that is suspected. All must be caught, by a check that is meant for the fault, and the
-# right kernel ("none") by nothing.
+# run.sh KVGAUGE PLUGIN.so [NAME ...]: runs every CUDA mutant over mutants.yaml on the GPU of this machine. Prints what
+# caught each, and the class of fault that is suspected. Every mutant must be caught by a check that is meant for its
+# fault, and the right kernel ("none") must pass.
 #
-# Exit code: 0 if so, 2 if not, 3 where the mutants could not be run.
+# Exit code: 0 if so, 2 if not, 3 if the mutants could not be run.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 kvgauge=$1 plugin=$2
@@ -13,10 +13,10 @@ shift 2
 out=$(mktemp -d) || exit 3
 trap 'rm -rf "$out"' EXIT
 
-# name;class;diagnosis;checks, a line a mutant
+# one line a mutant: name;class;diagnosis;checks
 mutants=$(sed -nE 's/^MUTANT\(([a-z0-9_]+), "([^"]*)", "([^"]*)", "([^"]*)".*/\1;\2;\3;\4/p' "$here/faults.def")
 [ $# -eq 0 ] || mutants=$(grep -E "^($(IFS='|'; echo "$*"));" <<<"$mutants")
-# measure FILE FILTER NAMES: one run; its rows are appended to rows.csv, without the header
+# measure FILE FILTER NAMES: one run. Its rows are appended to rows.csv, without the header.
 measure() {
     local kernels
     [ -n "$3" ] || return 0
@@ -27,13 +27,13 @@ measure() {
         { cat "$out/log" >&2; exit 3; }
     tail -n +2 "$out/$1.csv" >>"$out/rows.csv"
 }
-# A row of a mutant that takes the worker with it costs a new worker, and the timeout where it hangs: one is enough.
+# These mutants end the worker. Each of their rows costs a new worker, or the timeout, so they run on one case only.
 deadly='illegal_address|hangs'
 names=$(cut -d';' -f1 <<<"$mutants")
 measure most . "$(grep -vE "^($deadly)\$" <<<"$names")"
 measure deadly head_dim=64 "$(grep -E "^($deadly)\$" <<<"$names")"
 
-# Status 0 is passed; skipped rows (no device) must not look like mutants that got through.
+# Status 0 is passed. Skipped rows (no device) must not be counted as mutants that were missed.
 awk -F, -v list="$mutants" '
 BEGIN {
     total = split(list, line, "\n")
@@ -73,7 +73,7 @@ END {
             meant[k] ? "caught" : seen[k] ? "BY LUCK" : "MISSED", seen[k], rows[k], verdict[k],
             diagnosis[k] == "" || right ? "       " : "(wrong)", first[k]
     }
-    printf "%d of %d diagnosed right, by what most of their rows are suspected of\n", told, asked
+    printf "%d of %d diagnosed right, by the class that most of their rows suspect\n", told, asked
     printf "%d of %d caught, %d false alarms\n", caught, faults, alarms
     exit caught == faults && !alarms ? 0 : 2
 }' "$out/rows.csv"

@@ -1,90 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * decode_sm90.cuh: paged decode attention for Hopper, one template for every cache dtype and both paths.
+ * decode_sm90_warps.cuh: paged decode attention for Hopper: the warp that reads and the warps that compute.
+ * One template serves every cache dtype and both paths.
  *
- * The idea. Decode reads every K and V byte once and does little with it, so the kernel is a memory reader
- * with some arithmetic hidden under it. One warp asks for pages with bulk tensor copies into a ring of
- * stages; eight warps compute.
- *   - The products are turned round: S^T = K Q^T and O^T = V^T P^T, so keys and dims fill the 16 rows
- *     of the tensor instruction and the query heads of a group sit in its 8 columns. Nothing of K or V
- *     is padding.
- *   - The order of dims in K Q^T and in O^T is free. It is chosen so that a lane reads 16 bytes of one
- *     row at a time, free of bank conflicts under the 128-byte swizzle, and K and V never move between
- *     lanes. With lane = 4 g + t, in FP8:
- *   - K: lane (g, t) owns dims 32t .. 32t+31 of keys g and g + 8;
- *   - V: lane (g, t) owns dims 16g .. 16g+15 of keys 2t, 2t+1, 2t+8, 2t+9. Two byte permutes put the
- *     two keys of a dim side by side: the transpose that 8-bit data lacks on Hopper.
- *   - P crosses over with one movmatrix per 8 keys. The running max is only reduced when a vote says
- *     it grew.
- *   - Every tile's product starts at zero and is added to FP32 registers, so nothing is lost over the
- *     context.
+ * Decode reads every K and V byte once and does little arithmetic with it. So the kernel is a memory reader,
+ * and its arithmetic runs while the next bytes are on their way. One warp requests pages with bulk tensor
+ * copies into a ring of stages. Eight warps compute.
+ *   - The products are transposed: S^T = K Q^T and O^T = V^T P^T. Keys and dims fill the 16 rows of the
+ *     tensor instruction, and the query heads of a group fill its 8 columns. No row of K or V is padding.
+ *   - The order of dims in K Q^T and in O^T is free. It is chosen so that a lane reads 16 bytes of one row at
+ *     a time without bank conflicts under the 128-byte swizzle, and K and V never move between lanes. With
+ *     lane = 4 g + t, in FP8:
+ *     - K: lane (g, t) holds dims 32t .. 32t+31 of keys g and g + 8.
+ *     - V: lane (g, t) holds dims 16g .. 16g+15 of keys 2t, 2t+1, 2t+8, 2t+9. Two byte permutes put the two
+ *       keys of a dim side by side. Hopper has no instruction that transposes 8-bit data.
+ *     - P moves between lanes with one movmatrix per 8 keys.
+ *   - The running maximum is reduced over lanes only when a vote finds that it grew.
+ *   - The product of each tile starts at zero and is added to FP32 registers, so a long context loses no
+ *     precision.
  *
- * Bytes and operations, head_dim 128, FP8: 256 bytes a key and KV head. For 32 keys of one head (8 KB) a warp
- * issues about 400 instructions (SASS): 128 unpack, 32 permutes, 32 HMMA, 16 LDS, 32 adds of the flush, the
- * rest softmax and control. At 4400 GB/s an SM gets 33 bytes/ns, 19 a cycle: 0.9 of its 4 issue slots.
- * Measured by ncu: 28 % of the slots, DRAM 84 to 89 % of its peak. So arithmetic is no limit; what is left is
- * latency at both ends and the unequal speed of the multiprocessors.
+ * Bytes and operations for head_dim 128, FP8:
+ *   - A key and KV head is 256 bytes. For 32 keys of one head (8 KB) a warp issues about 400 instructions
+ *     (SASS): 128 unpack, 32 permutes, 32 HMMA, 16 LDS, 32 additions of the flush, the rest softmax and
+ *     control.
+ *   - At 4400 GB/s a multiprocessor gets 33 bytes/ns, 19 a cycle. The instructions for them take 0.9 of its 4
+ *     issue slots.
+ *   - ncu measures 28 % of the slots, and DRAM at 84 to 89 % of its peak. So arithmetic is not the limit.
+ *     What remains is the latency at both ends and the unequal speed of the multiprocessors.
  *
- * Ladder. H200, cold L2, block 16, NHD, shuffled pages, 32/8 heads, d 128, e4m3. Figures: % of the gather
- * roof of the same run for B64 x 32k, B8 x 32k, B1 x 128k, then the time of B1 x 8k. (Two machines appear,
- * with a linear read of 4430 and of 4550 GB/s.)
- *   - v1: splits of about 1000 tokens, all 8 heads a block, items by a counter, merge in a second
- *     kernel. Predicted 95 %, since this way of reading without arithmetic reaches 100. Got 91.2,
- *     89.6, 77.7, 16.7 us: partial results (16 KB an item), serial loads in the merge, idle blocks at
- *     the end.
- *   - v2: one list of slabs, cut into chunks that shrink from round to round; the max restarts at
- *     splits inside a chunk, so that partial results no longer follow the splits; the merge sends all
- *     loads at once. Predicted 95. Got 93.9 with 8 heads a block and, in a sweep, 95.7, 89.8, 86.0,
- *     17.2 us: two splits side by side, added up in shared memory, halve the partial results.
- *   - v3: clusters of 8 blocks that add up through distributed shared memory. Predicted 14 us for B1 x
- *     8k, got 17.7: half of the multiprocessors read too slowly, and 16 clusters do not fit at once.
- *     Taken out.
- *   - v4: the reader starts before the other warps; a kernel that the decode kernel overlaps sets the
- *     counter to zero. In a sweep 96.1, 89.5, 85.0.
- *   - v5: chunk shares rounded up (rounded down, an exact share fell one slab short and the last block
- *     did half as much again). With it a dry pass over the loop while the first pages travel, since
- *     code is cold after the flush. Predicted -2 us, got 96.4, 88.4, 83.7, 18.8 us, no better when
- *     each pair of warps fetched a quarter of the code: fetching is the serial part and delays the
- *     reader. Dry pass taken out.
- *   - v6: in a single round one head and eight splits a block, chunks that end where sequences end,
- *     four stages instead of six: fewer bytes in flight share the memory more evenly (blocks of B8 x
- *     32k end within 7 % of each other; it was 40 %). Got 96.9, 91.9 to 92.7, 87.2 to 88.1, 16.6 to
- *     16.9 us. B64 x 128k 99.0. The dequant path: B64 x 32k e4m3 96.7, e5m2 97.0, bf16 98.4; B8 x 32k
- *     e4m3 92.3.
- *   - v7: in a single round every warp reads for itself (decode_sm90_lean.cuh), with a merge whose loads all
- *     go out at once; two tiles ahead; the merge launched and Q prefetched before the first page is asked
- *     for. Predicted 14 us for B1 x 8k. The large kernel and this one in the same run: B1 x 8k 16.6 and
- *     14.2 us, B2 x 8k 20.1 and 17.0 us, B1 x 128k 86.8 and 88.9, B8 x 8k 81.5 and 84.8, B8 x 32k 91.7
- *     and 91.8; dequant bf16 B1 x 128k 89.8 and 94.0, B8 x 32k 94.2 and 96.0; e4m3, e5m2 as fp8. Three
- *     tiles ahead cost up to 1.5 %, no prefetch up to 1, a late launch of the merge 1.5 at several
- *     sequences. With the large kernel's merge it gains at 8k alone. Tried with it and taken out: a dry
- *     pass over what comes after the loop (0.9 us more: it is in the way of the warp's own requests; in the
- *     merge alone: nothing), two heads a block (0.8 us more), misses of 256 bytes into the L2 (0.1 us
- *     more, B8 x 32k 2 % slower).
- *   - v8: a warp of the large kernel takes 16 query rows where there are more than 8 (append), so that K and
- *     V are read from shared memory and widened once for all of them; V comes in pieces where registers are
- *     short. Predicted near the roof for 16 rows, twice v7 beyond. Got, B8 x 32k, fp8, queries 2, 4, 8, 16 (8
- *     to 64 rows): 92, 73, 41, 22 % of the roof with 8 rows, 93, 88, 56, 31 with 16; decode as before (both
- *     in one run, B64 x 32k 97.0 and 96.9, B8 x 32k 93.3 and 93.3, B1 x 128k 89.8 and 90.1).
- *   - In the large kernel, nothing gained: for a single round's work a second round of 8 or 15 %, handed out
- *     by the counter (4 to 18 % slower); for B64 x 32k 4 or 5 stages, 2, 4 or 5 rounds, shares of 60 to 90 %,
- *     8 heads, splits of 256 (from 2 % slower to 0.3 % faster), misses of 256 bytes (5 % slower).
- *
- * What is left. B1 x 8k, by clocks read in the kernel, from the first block's start: page table there and
- * barriers set up at 1.0 us, pages asked for at 1.7, Q and the first K there at 5.2 to 5.7 (code and scales
- * come from memory as well), the warp's two tiles done at 8.1, splits added and left at 8.5 to 9.3, the merge
- * sees them at 10.5 and ends at 12; 3.4 us between events around an empty kernel come on top, 4.1 around two.
- * B1 x 128k: the blocks' last pages come between 55 and 75 us, half of them by 66: multiprocessors read at
- * unequal speed, and an even share of the list waits for the slowest. bf16: a 256-byte row takes two boxes;
- * reading alone reaches 99.6 %.
+ * decode_sm90.cu has the measurements of all versions and what was tried.
  */
-#ifndef KVG_CUDA_DECODE_SM90_CUH
-#define KVG_CUDA_DECODE_SM90_CUH
+#ifndef KVG_CUDA_DECODE_SM90_WARPS_CUH
+#define KVG_CUDA_DECODE_SM90_WARPS_CUH
 
 #include "decode_sm90_work.cuh"
 
-/* P is scaled by 2^offset before it is rounded: 8 is FlashAttention-3's rule for e4m3; 14 keeps f16 out of
- * its subnormals down to 2^-28 of the maximum. */
+/* P is scaled by 2^offset before it is rounded. 8 is FlashAttention-3's rule for e4m3. 14 keeps f16
+ * weights normal down to 2^-28 of the maximum. */
 template <int KV, int FP8> struct kvg_sm90_traits {
     static constexpr bool bf16 = KV == KVG_BF16;
     static constexpr int offset = FP8 ? 8 : bf16 ? 0 : 14;
@@ -92,7 +44,7 @@ template <int KV, int FP8> struct kvg_sm90_traits {
     static constexpr int seg_mmas = bf16 ? 4 : 8;    /* 16 x 8 x 16 products per segment, in QK and in PV */
 };
 
-/* Shared memory behind the stages. */
+/* Shared memory after the stages. */
 struct kvg_sm90_shared {
     uint64_t full[KVG_SM90_MAX_STAGES], empty[KVG_SM90_MAX_STAGES];
     uint64_t unit_full[KVG_SM90_UNIT_RING], unit_empty[KVG_SM90_UNIT_RING];
@@ -113,9 +65,10 @@ struct kvg_sm90_ring {
     }
 };
 
-/* Lane i brings box i of a step: splits_per_block splits x tile / box_tokens boxes, at most 32. Lanes beyond
- * that look up the pages of later steps, so that one load of the block table serves 32 / boxes steps, and the
- * next load is always under way. The first load does not wait for the sequence's length. */
+/* Lane i requests box i of a step. A step has splits_per_block splits x tile / box_tokens boxes, at most
+ * 32. Lanes beyond that look up the pages of later steps. So one load of the block table serves 32 / boxes
+ * steps, and the next load is always in flight. The first load does not wait for the length of the
+ * sequence. */
 template <int NSEG, int TILE>
 KVG_DEV void kvg_read_segment(const kvg_sm90_params &p, const kvg_sm90_segment &x, kvg_sm90_shared &sh,
                               uint32_t stages, kvg_sm90_ring &ring, uint64_t policy)
@@ -133,7 +86,7 @@ KVG_DEV void kvg_read_segment(const kvg_sm90_params &p, const kvg_sm90_segment &
         int index, slot, token;
         bool real;
     };
-    /* This lane's place: tile j of slab s0 + slab. It moves on by steps_a_load tiles a lookup. */
+    /* Position of this lane: tile j of slab s0 + slab. A lookup advances it by steps_a_load tiles. */
     int slab = x.s0, j = ahead;
     const auto lookup = [&]() {
         while (j >= tiles_per_slab) {
@@ -196,7 +149,7 @@ KVG_DEV void kvg_reader(const kvg_sm90_params &p, kvg_sm90_shared &sh, uint32_t 
     while (true) {
         int next = u + gridDim.x;
         if (p.dynamic && u < total && lane == 0) {
-            kvg_wait_for_primary(); /* which sets the counter to zero */
+            kvg_wait_for_primary(); /* the primary sets the counter to zero */
             next = gridDim.x + atomicAdd(p.counter, 1u);
         }
         kvg_bar_wait(kvg_smem(&sh.unit_empty[slot]), slot_phase ^ 1);
@@ -221,17 +174,17 @@ KVG_DEV void kvg_reader(const kvg_sm90_params &p, kvg_sm90_shared &sh, uint32_t 
 
 /* ------------------------------------------------------------------ the arithmetic warps */
 
-/* A block of 8 query rows: columns of the products. */
+/* State of a warp for one block of 8 query rows, which are the columns of the products. */
 template <int KV, int FP8, int NSEG, int SUB> struct kvg_sm90_warp {
     using T = kvg_sm90_traits<KV, FP8>;
     static constexpr int tile = 16 * SUB;
     uint32_t qf[NSEG][T::seg_mmas][2]; /* Q^T fragments */
-    float o[NSEG][T::seg_mmas][4];     /* O^T: FP32 sums over the split so far */
-    float m[2], l[2]; /* running max (log2 units) and this lane's share of the row sum, columns 2t, 2t+1 */
+    float o[NSEG][T::seg_mmas][4];     /* O^T: FP32 sums of the split so far */
+    float m[2], l[2]; /* columns 2t, 2t+1: running maximum (log2 units), this lane's part of the row sum */
     float scale[2];   /* logit in log2 units = scale * (K Q^T); with a soft cap: logit / cap */
     int row0;         /* query row of column 0 */
 
-    /* Logits to weights. key0: the key of row g of tile 0. */
+    /* Turns logits into weights. key0: the key of row g of tile 0. */
     template <bool CAP>
     KVG_MEMBER void softmax(const kvg_sm90_params &p, const kvg_sm90_segment &x, float (&s)[SUB][4],
                             uint32_t (&pf)[SUB][2], int key0, int limit, bool masked, bool fresh)
@@ -296,8 +249,9 @@ template <int KV, int FP8, int NSEG, int SUB> struct kvg_sm90_warp {
         }
     }
 
-    /* Move the max up to the tile's. At the first tile of a split it moves down as well, so that P is rounded
-     * relative to the max of its own split: the sums so far are scaled up instead (by 2^64 at most). */
+    /* Raises the maximum to that of the tile. At the first tile of a split it may also fall, so that P is
+     * rounded relative to the maximum of its own split. The sums so far are then scaled up, by 2^64 at
+     * most. */
     KVG_MEMBER void raise(float (&top)[2], bool fresh)
     {
 #pragma unroll
@@ -318,7 +272,7 @@ template <int KV, int FP8, int NSEG, int SUB> struct kvg_sm90_warp {
         }
     }
 
-    /* Q^T fragments of query row r (column g of the product) and what its logits are multiplied by. */
+    /* Loads the Q^T fragments of query row r (column g of the product) and the factor of its logits. */
     KVG_MEMBER void load_q(const kvg_sm90_params &p, const kvg_sm90_segment &x, int head, int first_row)
     {
         const int lane = threadIdx.x & 31, g = lane / 4, t = lane % 4;
@@ -347,8 +301,8 @@ template <int KV, int FP8, int NSEG, int SUB> struct kvg_sm90_warp {
                         qf[seg][j][0] = v[(2 * j) & 7], qf[seg][j][1] = v[(2 * j + 1) & 7];
             }
         } else {
-            /* bf16 to f16: exact after a shift of the exponent, down to 2^-28 of the row's largest element.
-             */
+            /* bf16 to f16: exact after a shift of the exponent, down to 2^-28 of the largest element of
+             * the row. */
             uint32_t v[NSEG][16];
             uint32_t big = 0;
 #pragma unroll
@@ -368,7 +322,7 @@ template <int KV, int FP8, int NSEG, int SUB> struct kvg_sm90_warp {
             }
             big = max(big, __shfl_xor_sync(~0u, big, 1));
             big = max(big, __shfl_xor_sync(~0u, big, 2));
-            /* exponent field of the shift: largest element to [2^14, 2^15) */
+            /* exponent field of the shift: it moves the largest element to [2^14, 2^15) */
             int shift = 127 + 14 - ((int)(big >> 23) - 127);
             shift = min(max(shift, 27), 227);
             const float up = __uint_as_float((uint32_t)shift << 23);
@@ -411,7 +365,7 @@ template <int KV, int FP8, int NSEG, int SUB> struct kvg_sm90_warp {
                     o[seg][i][c] = 0.f;
     }
 
-    /* Four consecutive dims of column 2t + c: float4 number i of this lane's share of a segment. */
+    /* Four consecutive dims of column 2t + c: float4 number i of this lane's part of a segment. */
     KVG_MEMBER float4 quad(int seg, int i, int c) const
     {
         return make_float4(o[seg][2 * i][c], o[seg][2 * i][c + 2], o[seg][2 * i + 1][c],
@@ -419,13 +373,13 @@ template <int KV, int FP8, int NSEG, int SUB> struct kvg_sm90_warp {
     }
 };
 
-/* The products of a warp whose query rows fill NB blocks of 8 columns: K and V are read from shared memory
- * and widened once for all of them. */
+/* The products of a warp whose query rows fill NB blocks of 8 columns. K and V are read from shared memory
+ * and widened once for all blocks. */
 template <int KV, int FP8, int NSEG, int SUB, int NB> struct kvg_sm90_products {
     using W = kvg_sm90_warp<KV, FP8, NSEG, SUB>;
     using T = kvg_sm90_traits<KV, FP8>;
 
-    /* K, 16 rows: chunk 2t and 2t+1 of rows g and g + 8. */
+    /* K, 16 rows: chunks 2t and 2t+1 of rows g and g + 8. */
     static KVG_MEMBER void qk(const W (&w)[NB], float (&s)[NB][SUB][4], int i, uint32_t row_lo,
                               uint32_t row_hi, uint32_t col, int seg)
     {
@@ -494,7 +448,7 @@ template <int KV, int FP8, int NSEG, int SUB, int NB> struct kvg_sm90_products {
         }
     }
 
-    /* K Q^T of a tile at `base`. group_at: where its groups of 8 keys lie. */
+    /* K Q^T of the tile at `base`. group_at: offsets of its groups of 8 keys. */
     static KVG_MEMBER void keys(const W (&w)[NB], float (&s)[NB][SUB][4], uint32_t base, uint32_t seg_bytes,
                                 const uint32_t (&group_at)[2 * SUB], uint32_t col)
     {
@@ -506,13 +460,12 @@ template <int KV, int FP8, int NSEG, int SUB, int NB> struct kvg_sm90_products {
                    base + seg * seg_bytes + group_at[2 * i + 1], col, seg);
     }
 
-    /* V^T P^T of a tile, from zero, added to o. key: the key of row 2t of tile 0. A row's 16 bytes come in
-     * `parts` loads: several where registers are short. Then lanes begin with different parts, so that no two
-     * meet in a bank, and their sums lie in another order: what lies at word i belongs to word i ^ flip(g).
-     */
+    /* A row's 16 bytes of V are loaded in `parts` loads: more than one where registers are short. Then
+     * lanes start with different parts, which avoids bank conflicts, and the sums of a lane are in another
+     * order: the sum at word i belongs to word i ^ flip(g). */
     static constexpr int parts = NB == 1 || T::bf16 ? 1 : KV == KVG_E5M2 ? 4 : 2, words = 4 / parts;
-    /* Where row 2t of a group of keys has this lane's 16 bytes; row 2t + 1 has them at the next bits: one row
-     * on, and the swizzle's other neighbour. */
+    /* Offset of this lane's 16 bytes in row 2t of a group of keys. XOR with odd_key gives those of row 2t
+     * + 1: the next row, and the other neighbour under the swizzle. */
     static constexpr uint32_t odd_key = KVG_SM90_SEGMENT | 16;
     static KVG_MEMBER uint32_t v_col(int g, int t)
     {
@@ -534,6 +487,7 @@ template <int KV, int FP8, int NSEG, int SUB, int NB> struct kvg_sm90_products {
             v[0] = kvg_lds32(at);
         }
     }
+    /* V^T P^T of a tile: computed from zero, then added to o. key0: the key of row 2t of tile 0. */
     static KVG_MEMBER void values(W (&w)[NB], const kvg_sm90_segment &x, const uint32_t (&pf)[NB][SUB][2],
                                   uint32_t base, uint32_t seg_bytes, const uint32_t (&group_at)[2 * SUB],
                                   uint32_t col, int key0, int limit, bool masked)
@@ -550,8 +504,8 @@ template <int KV, int FP8, int NSEG, int SUB, int NB> struct kvg_sm90_products {
                 load_words(v[i][0], lo), load_words(v[i][1], lo ^ odd_key);
                 load_words(v[i][2], hi), load_words(v[i][3], hi ^ odd_key);
             }
-            /* Words of keys at or beyond the end, and of slots never brought in, must not meet a zero weight:
-             * 0 * NaN. */
+            /* Words of keys at or beyond the end, and of slots that were never loaded, may be NaN. They
+             * are cleared, because a zero weight does not remove them: 0 * NaN = NaN. */
             if (masked) {
 #pragma unroll
                 for (int i = 0; i < SUB; i++)
