@@ -8,6 +8,7 @@
 
 #include <fnmatch.h>
 #include <inttypes.h>
+#include <jansson.h>
 #include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,9 +29,7 @@
 struct builder {
     struct kvg_plan *plan;
     int64_t room;     /* of plan->cases */
-    uint64_t *hashes; /* [room] of the case strings */
-    int64_t *table;   /* [table_size] index into plan->cases or -1: open addressing by hash */
-    int64_t table_size;
+    json_t *seen;     /* an object whose keys are the case strings of plan->cases */
     int64_t rejected; /* by the filter */
     regex_t regex;
     int has_regex, negate;
@@ -75,48 +74,11 @@ static int grow(struct builder *b)
 {
     int64_t room = b->room ? b->room * 2 : 256;
     struct kvg_case *cases = realloc(b->plan->cases, (size_t)room * sizeof *cases);
-    if (cases)
-        b->plan->cases = cases;
-    uint64_t *hashes = realloc(b->hashes, (size_t)room * sizeof *hashes);
-    if (hashes)
-        b->hashes = hashes;
-    int64_t *table = malloc((size_t)room * 2 * sizeof *table);
-    if (!cases || !hashes || !table) {
-        free(table);
+    if (!cases)
         return out_of_memory(b);
-    }
-    free(b->table);
+    b->plan->cases = cases;
     b->room = room;
-    b->table = table;
-    b->table_size = room * 2;
-    for (int64_t i = 0; i < b->table_size; i++)
-        table[i] = -1;
-    for (int64_t i = 0; i < b->plan->count; i++) {
-        uint64_t at = b->hashes[i] & (uint64_t)(b->table_size - 1);
-        while (table[at] >= 0)
-            at = (at + 1) & (uint64_t)(b->table_size - 1);
-        table[at] = i;
-    }
     return 0;
-}
-
-/* Slot of the table where the case is (*found) or would go. */
-static uint64_t find_slot(const struct builder *b, const char *text, uint64_t hash, int *found)
-{
-    uint64_t at = hash & (uint64_t)(b->table_size - 1);
-    *found = 0;
-    while (b->table[at] >= 0) {
-        char other[KVG_CASE_STRING_MAX];
-        if (b->hashes[b->table[at]] == hash) {
-            kvg_case_format(&b->plan->cases[b->table[at]], other);
-            if (strcmp(other, text) == 0) {
-                *found = 1;
-                return at;
-            }
-        }
-        at = (at + 1) & (uint64_t)(b->table_size - 1);
-    }
-    return at;
 }
 
 static int keep(struct builder *b, const struct kvg_case *asked)
@@ -130,21 +92,19 @@ static int keep(struct builder *b, const struct kvg_case *asked)
         b->rejected++;
         return 0;
     }
-    if (b->plan->count == b->room && grow(b))
-        return -1;
-    uint64_t hash = kvg_fnv1a(text);
-    int found;
-    uint64_t at = find_slot(b, text, hash, &found);
-    if (found) {
+    if (json_object_get(b->seen, text)) {
         b->plan->dropped++;
         return 0;
     }
     if (b->plan->count == MAX_CASES)
         return kvg_fail(b->error, KVG_EXIT_USAGE,
                         "%sthe plan has more than %d cases; narrow an axis or --filter", b->where, MAX_CASES);
-    b->hashes[b->plan->count] = hash;
-    b->plan->cases[b->plan->count] = c;
-    b->table[at] = b->plan->count++;
+    if (b->plan->count == b->room && grow(b))
+        return -1;
+    /* no check of the key: the name of a captured file may be bytes that are not UTF-8 */
+    if (json_object_set_new_nocheck(b->seen, text, json_true()))
+        return out_of_memory(b);
+    b->plan->cases[b->plan->count++] = c;
     return 0;
 }
 
@@ -502,18 +462,18 @@ int kvg_plan_make(const struct kvg_plan_request *request, struct kvg_plan *plan,
     b->plan = plan;
     b->error = error;
     b->asker = kvg_asker_new();
-    int failed = b->asker ? plan_cases(b, request) : out_of_memory(b);
+    b->seen = json_object();
+    int failed = b->asker && b->seen ? plan_cases(b, request) : out_of_memory(b);
     if (!failed && plan->count == 0)
         failed = nothing_would_run(b, request->filter);
     if (!failed)
-        failed = kvg_plan_group(plan) ? out_of_memory(b) : 0;
+        failed = kvg_plan_order_cases(plan->cases, plan->count) ? out_of_memory(b) : 0;
     if (b->has_regex)
         regfree(&b->regex);
     for (int a = 0; a < KVG_AXIS_COUNT; a++)
         kvg_values_free(&b->override[a]);
     kvg_asker_free(b->asker);
-    free(b->hashes);
-    free(b->table);
+    json_decref(b->seen);
     free(b);
     if (failed)
         kvg_plan_free(plan);
