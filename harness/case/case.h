@@ -127,7 +127,7 @@ int kvg_case_offered_by_vllm(const struct kvg_case *c);
 int kvg_case_without_meaning(const struct kvg_case *c, char *why, size_t size);
 /* The problem the ABI speaks of; totals are filled by prepare. */
 void kvg_case_problem(const struct kvg_case *c, struct kvg_problem *problem);
-/* Fills the axis columns of a row, the repro line included. */
+/* Fills the axis columns of a row. 0, or -1 on out of memory. */
 int kvg_case_to_row(const struct kvg_case *c, struct kvg_row *row);
 
 #endif

@@ -25,15 +25,20 @@ struct list_options {
 };
 
 static const struct argp_option options[] = {
-    {"kernels", LIST_KERNELS, NULL, 0, "the kernels, what each does, and whether this machine runs it", 0},
-    {"inputs", LIST_INPUTS, NULL, 0, "the distributions and captured inputs", 0},
-    {"suites", LIST_SUITES, NULL, 0, "the suites shipped with kvgauge", 0},
-    {"axes", LIST_AXES, NULL, 0, "the axes, their defaults and values", 0},
+    {"kernels", LIST_KERNELS, NULL, 0,
+     "List the kernels: what each does, its rank (one number, or three for decode, append and prefill; "
+     "--kernel best takes the highest) and whether this machine can run it.",
+     0},
+    {"inputs", LIST_INPUTS, NULL, 0, "List the synthetic distributions and the captured inputs.", 0},
+    {"suites", LIST_SUITES, NULL, 0,
+     "List the suites shipped with kvgauge, with their number of cases and of timed cases.", 0},
+    {"axes", LIST_AXES, NULL, 0, "List the axes, with their defaults and values.", 0},
     {0}};
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct list_options *o = state->input;
+    (void)arg;
     switch (key) {
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &o->plan;
@@ -46,22 +51,19 @@ static error_t parse(int key, char *arg, struct argp_state *state)
             argp_error(state, "--kernels, --inputs, --suites and --axes exclude each other");
         o->what = (enum what)key;
         return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "'%s' is not an option; a suite is --suite %s", arg, arg);
-        return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
 }
 
-static const struct argp_child children[] = {{&kvg_plan_argp, 0, "Which cases:", 1}, {0}};
-static const struct argp argp = {
+const struct argp kvg_list_argp = {
     options,
     parse,
     NULL,
-    "Print one case a line: what `kvgauge run` with the same options would run.\v"
-    "Each line can be given to kvgauge run --case 'LINE'.",
-    children,
+    "Print the case strings that `kvgauge run` with the same options would run, one a line; or one of the "
+    "tables.\v"
+    "kvgauge run --case 'LINE' runs the case of a line.",
+    kvg_plan_children,
     NULL,
     NULL};
 
@@ -261,7 +263,7 @@ static int list_axes(void)
 int kvg_cmd_list(int argc, char **argv)
 {
     struct list_options o = {.what = LIST_CASES};
-    kvg_options_parse(&argp, argc, argv, &o);
+    kvg_options_parse(&kvg_list_argp, argc, argv, &o);
     switch (o.what) {
     case LIST_KERNELS:
         return list_kernels(&o);

@@ -15,12 +15,14 @@
 #include "plots/plot.h"
 #include "results/file.h"
 #include "results/table.h"
+#include "argv.h"
 #include "commands.h"
 #include "harness/diagnose/dump.h"
 #include "harness/machine/machine.h"
 #include "harness/measure/measure.h"
 #include "harness/machine/paths.h"
 #include "progress.h"
+#include "repro.h"
 #include "row_report.h"
 #include "harness/execute/run.h"
 #include "run_command.h"
@@ -55,35 +57,6 @@ static int64_t attempts_before(const struct kvg_results *earlier, const struct k
     return attempts;
 }
 
-/* The command that repeats a row: what the case string does not say goes before it. */
-static int complete_repro(const struct kvg_run_options *run, struct kvg_row *row)
-{
-    static const char start[] = "kvgauge run ";
-    struct kvg_run_options usual;
-    char constants_text[96] = "", *text = NULL;
-    size_t size = 0;
-    kvg_run_options_default(&usual);
-    if (strncmp(row->repro, start, sizeof start - 1) != 0)
-        return 0;
-    FILE *f = open_memstream(&text, &size);
-    if (!f)
-        return -1;
-    if (run->random_tokens_q != usual.random_tokens_q || run->random_tokens_k != usual.random_tokens_k ||
-        run->random_tokens_v != usual.random_tokens_v)
-        snprintf(constants_text, sizeof constants_text, "--random-tokens-constants %.9g,%.9g,%.9g ",
-                 (double)run->random_tokens_q, (double)run->random_tokens_k, (double)run->random_tokens_v);
-    fputs(start, f);
-    for (int64_t i = 0; run->plugins && run->plugins[i]; i++) {
-        char *name = (char *)(uintptr_t)run->plugins[i], *quoted = kvg_argv_quote(1, &name);
-        fprintf(f, "--plugin %s ", quoted ? quoted : name);
-        free(quoted);
-    }
-    fprintf(f, "%s%s%s", run->graph ? "--cuda-graph " : "", constants_text, row->repro + sizeof start - 1);
-    int failed = fclose(f) || kvg_row_set_string(&row->repro, text);
-    free(text);
-    return failed;
-}
-
 /* What a case costs next to others, roughly: timing takes a second or two, verifying a tenth of that. */
 static double weight(const struct kvg_run_command *command, const struct kvg_case *c)
 {
@@ -106,6 +79,14 @@ static void label_case(const struct kvg_case *c, char *text, size_t size)
     }
 }
 
+static int set_repro(const struct kvg_run_options *run, const struct kvg_case *c, struct kvg_row *row)
+{
+    char *command = kvg_repro(c, run);
+    int failed = !command || kvg_row_set_string(&row->repro, command);
+    free(command);
+    return failed ? -1 : 0;
+}
+
 /* One case: 0, 1 when interrupted, -1 with the error. */
 static int run_one(const struct kvg_run_command *command, struct kvg_worker *worker,
                    struct kvg_run_files *files, const struct kvg_case *c, int64_t attempt,
@@ -117,7 +98,7 @@ static int run_one(const struct kvg_run_command *command, struct kvg_worker *wor
     int result = kvg_worker_run(worker, c, &row, error);
     if (result == 0) {
         row.attempt = attempt;
-        if (complete_repro(&command->run, &row))
+        if (set_repro(&command->run, c, &row))
             result = kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory");
         else if (kvg_journal_write(files->journal, &row, error) ||
                  kvg_run_files_benchmark(files, kvg_worker_report(worker), error))
@@ -218,19 +199,12 @@ static void draw(const struct kvg_run_command *command, const struct kvg_results
         printf("plots    %s\n", of_run);
 }
 
-/* A path as a shell takes it; malloc'ed. NULL when memory is out. */
-static char *as_word(const char *path)
-{
-    char *name = (char *)(uintptr_t)path;
-    return kvg_argv_quote(1, &name);
-}
-
 static void show(const struct kvg_run_command *command, const struct kvg_results *results,
                  const struct kvg_run_files *files)
 {
     if (command->quiet)
         return;
-    char *quoted = as_word(files->h5);
+    char *quoted = kvg_argv_quote_word(files->h5);
     struct kvg_table_options table = {.path = quoted ? quoted : files->h5, .all = 0, .colour = -1};
     if (command->plan.request.case_string)
         kvg_row_report(stdout, &results->rows[results->count - 1]);
@@ -327,7 +301,7 @@ static void say_failures(const struct kvg_results *results, const struct kvg_run
         if (!first && row->status != KVG_SKIPPED && row->status != KVG_PASSED)
             first = row;
     }
-    char *file = as_word(files->h5);
+    char *file = kvg_argv_quote_word(files->h5);
     if (ran == 0 && results->count > 0)
         fprintf(stderr,
                 "kvgauge: nothing ran: %lld skipped, the first because %s; `kvgauge show %s` tells more\n",
@@ -363,7 +337,7 @@ static int run_plan(const struct kvg_run_command *command, int argc, char **argv
         code = kvg_report_error(&error);
     int lost = kvg_run_files_finish(&files, complete, &results, &file_error);
     release_signals(&old);
-    char *journal = as_word(files.journal_path);
+    char *journal = kvg_argv_quote_word(files.journal_path);
     if (lost) {
         code = kvg_report_error(&file_error);
         fprintf(stderr, "kvgauge: the rows are safe in %s; `kvgauge run --resume %s` builds the rest\n",

@@ -18,11 +18,9 @@ struct command {
     int (*run)(int argc, char **argv);
 };
 
-static const struct command commands[] = {{"run", kvg_cmd_run},
-                                          {"list", kvg_cmd_list},
-                                          {"show", kvg_cmd_show},
-                                          {"plot", kvg_cmd_plot},
-                                          {"doctor", kvg_cmd_doctor}};
+static const struct command commands[] = {{"run", kvg_cmd_run},       {"list", kvg_cmd_list},
+                                          {"show", kvg_cmd_show},     {"plot", kvg_cmd_plot},
+                                          {"doctor", kvg_cmd_doctor}, {"man-page", kvg_cmd_man_page}};
 #define N_COMMANDS ((int64_t)(sizeof commands / sizeof commands[0]))
 
 static const char doc[] =

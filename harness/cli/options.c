@@ -21,17 +21,24 @@ enum {
 
 static const struct argp_option plan_options[] = {
     {"suite", KEY_SUITE, "SUITE", 0,
-     "quick, full, accumulation or a FILE.yaml; without it and without any axis: quick", 1},
+     "A suite of kvgauge list --suites, or a FILE.yaml (default quick, unless --case or an axis is given). "
+     "With an axis and no suite the cases are the product of the given axes, the others at their defaults.",
+     1},
     {"filter", KEY_FILTER, "REGEX", 0,
-     "only cases whose string matches the POSIX extended REGEX; a leading - negates", 1},
-    {"case", KEY_CASE, "STRING", 0, "exactly this case, as list and the repro column print it", 1},
-    {"plugin", KEY_PLUGIN, "FILE.so", 0, "load kernels from a shared object; may be repeated", 1},
+     "Only the cases whose string matches the POSIX extended regular expression; after a leading -, only "
+     "those that do not match.",
+     1},
+    {"case", KEY_CASE, "STRING", 0,
+     "Exactly this case. STRING is a line of kvgauge list, or a value of the column case_string.", 1},
+    {"plugin", KEY_PLUGIN, "FILE.so", 0, "Load kernels from a shared object. May be given up to 16 times.",
+     1},
     {NULL, 0, NULL, 0,
-     "Axes: each overrides the suite. Lists (1k,8k) mean the product; whole numbers take k and M "
-     "(1k = 1024) and ranges 1k:128k:*2 or 16:64:+16.",
+     "Axes: each overrides this axis in every sweep of the suite. A list (1k,8k) is multiplied with the "
+     "other axes. Whole numbers take k (1024) and M (1024 k), and ranges: 1k:128k:*2 multiplies, 16:64:+16 "
+     "adds.",
      2},
 #define KVG_AXIS(id, name, option, arg, fallback, optional, help)                                            \
-    {option, KEY_AXIS + KVG_AXIS_##id, arg, 0, help, 2},
+    {option, KEY_AXIS + KVG_AXIS_##id, arg, 0, help " (default " fallback ").", 2},
 #include "harness/case/axes.def"
     {0}};
 
@@ -78,6 +85,9 @@ static error_t parse_plan(int key, char *arg, struct argp_state *state)
             argp_error(state, "more than %d plug-ins", KVG_MAX_PLUGINS);
         o->plugins[o->n_plugins++] = arg;
         return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "'%s' is not an option; a suite is --suite %s", arg, arg);
+        return 0;
     case ARGP_KEY_SUCCESS:
         finish(&o->request, state);
         return 0;
@@ -87,6 +97,8 @@ static error_t parse_plan(int key, char *arg, struct argp_state *state)
 }
 
 const struct argp kvg_plan_argp = {plan_options, parse_plan, NULL, NULL, NULL, NULL, NULL};
+const struct argp_child kvg_plan_children[] = {{&kvg_plan_argp, 0, "Which cases:", 9}, {0}};
+_Static_assert(KVG_MAX_PLUGINS == 16, "the text of --plugin says 16");
 
 /* ------------------------------------------------------------------------------------------ long options */
 

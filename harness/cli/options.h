@@ -2,7 +2,8 @@
  *
  * options.h: the command-line options that choose cases, shared by the subcommands (argp).
  *
- * A subcommand names kvg_plan_argp as a child of its own struct argp and hands it a struct kvg_plan_options:
+ * A subcommand takes kvg_plan_children as the children of its own struct argp and hands the one child a struct
+ * kvg_plan_options:
  *
  *     static error_t parse(int key, char *arg, struct argp_state *state)
  *     {
@@ -13,8 +14,7 @@
  *             return 0;
  *         ...
  *     }
- *     static const struct argp_child children[] = {{&kvg_plan_argp, 0, "Which cases:", 1}, {0}};
- *     static const struct argp argp = {options, parse, NULL, doc, children, NULL, NULL};
+ *     static const struct argp argp = {options, parse, NULL, doc, kvg_plan_children, NULL, NULL};
  *     kvg_options_parse(&argp, argc, argv, &o);
  *     ...
  *     if (kvg_plan_options_make(&o.plan, &plan, &error))
@@ -40,9 +40,11 @@ struct kvg_plan_options {
     int64_t n_plugins;
 };
 
-/* --suite, --filter, --case, --plugin, and one option an axis (--kv-cache-dtype; --kv_cache_dtype works too).
- * Initialises its struct kvg_plan_options itself. */
+/* --suite, --filter, --case, --plugin, and one option for each axis (--kv-cache-dtype; --kv_cache_dtype works
+ * too). Initialises its struct kvg_plan_options itself. An argument that is no option is an error. */
 extern const struct argp kvg_plan_argp;
+/* kvg_plan_argp alone, under the header "Which cases:". */
+extern const struct argp_child kvg_plan_children[];
 
 /* argp_parse, with two differences: an unknown long option is answered with the nearest known one, and a
  * usage error always ends the process with KVG_EXIT_USAGE. Options may stand behind arguments. */

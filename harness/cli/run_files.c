@@ -14,9 +14,9 @@
 #include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
-#include <wordexp.h>
 
 #include "results/file.h"
+#include "argv.h"
 #include "harness/machine/paths.h"
 #include "harness/execute/run.h"
 
@@ -256,65 +256,6 @@ void kvg_run_files_abandon(struct kvg_run_files *files)
 }
 
 /* ---- facts ---- */
-
-static int is_plain(const char *text)
-{
-    return *text &&
-           text[strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+./:,%@")] ==
-               '\0';
-}
-
-char *kvg_argv_quote(int argc, char **argv)
-{
-    size_t size = 1;
-    for (int i = 0; i < argc; i++)
-        size += 4 * strlen(argv[i]) + 4;
-    char *line = malloc(size), *end = line;
-    if (!line)
-        return NULL;
-    for (int i = 0; i < argc; i++) {
-        if (i)
-            *end++ = ' ';
-        if (is_plain(argv[i])) {
-            end = stpcpy(end, argv[i]);
-            continue;
-        }
-        *end++ = '\'';
-        for (const char *c = argv[i]; *c; c++)
-            if (*c == '\'')
-                end = stpcpy(end, "'\\''");
-            else
-                *end++ = *c;
-        *end++ = '\'';
-    }
-    *end = '\0';
-    return line;
-}
-
-void kvg_argv_free(char **argv)
-{
-    for (int i = 0; argv && argv[i]; i++)
-        free(argv[i]);
-    free(argv);
-}
-
-char **kvg_argv_unquote(const char *line, int *argc)
-{
-    wordexp_t words;
-    if (wordexp(line, &words, WRDE_NOCMD | WRDE_UNDEF)) /* everything but plain words is in single quotes */
-        return NULL;
-    char **argv = calloc(words.we_wordc + 1, sizeof *argv);
-    for (size_t i = 0; argv && i < words.we_wordc; i++) {
-        argv[i] = strdup(words.we_wordv[i]);
-        if (!argv[i]) {
-            kvg_argv_free(argv);
-            argv = NULL;
-        }
-    }
-    *argc = (int)words.we_wordc;
-    wordfree(&words);
-    return argv;
-}
 
 /* A random UUID (version 4). */
 static void new_uuid(char text[40])

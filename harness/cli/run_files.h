@@ -42,10 +42,5 @@ void kvg_run_files_abandon(struct kvg_run_files *files);
 /* Facts of the run that the harness knows: schema, uuid, time, version, argv ("kvgauge run OPTION...";
  * argv[0] is left out), suite, seed. */
 int kvg_run_facts(struct kvg_facts *facts, int argc, char **argv, const char *suite, uint64_t seed);
-/* argv as one line a shell reads back, and back again (malloc'ed argv, NULL-terminated; freed by the caller
- * as one block through kvg_argv_free). */
-char *kvg_argv_quote(int argc, char **argv);
-char **kvg_argv_unquote(const char *line, int *argc);
-void kvg_argv_free(char **argv);
 
 #endif

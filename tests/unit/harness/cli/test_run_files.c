@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_run_files.c: names, recorded command lines, and the merged file of Google Benchmark.
+ * test_run_files.c: names of files, and the merged file of Google Benchmark.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,47 +13,6 @@
 #include <cmocka.h>
 
 #include "harness/cli/run_files.h"
-
-static void command_lines_come_back(void **state)
-{
-    char *argv[] = {"kvgauge",
-                    "--suite",
-                    "quick",
-                    "--filter",
-                    "-smollm2|(a b)$",
-                    "it's",
-                    "$HOME `id`",
-                    "back\\slash \"q\"",
-                    "",
-                    "*.so",
-                    "a;b&c<d>e#f~",
-                    "new\nline",
-                    "--heads=32/8",
-                    "{x,y}",
-                    NULL};
-    int n = (int)(sizeof argv / sizeof argv[0]) - 1, back = 0;
-    (void)state;
-    char *line = kvg_argv_quote(n, argv);
-    assert_non_null(line);
-    assert_memory_equal(line, "kvgauge --suite quick --filter '-smollm2|(a b)$' ", 49);
-    char **again = kvg_argv_unquote(line, &back);
-    assert_non_null(again);
-    assert_int_equal(back, n);
-    for (int i = 0; i < n; i++)
-        assert_string_equal(again[i], argv[i]);
-    assert_null(again[n]);
-    kvg_argv_free(again);
-    free(line);
-}
-
-static void no_command_runs_out_of_a_journal(void **state)
-{
-    int n;
-    (void)state;
-    assert_null(kvg_argv_unquote("kvgauge run $(touch /tmp/kvg_was_here)", &n));
-    assert_null(kvg_argv_unquote("kvgauge run `touch /tmp/kvg_was_here`", &n));
-    assert_int_equal(access("/tmp/kvg_was_here", F_OK), -1);
-}
 
 /* Two runs of one second choose one name before either has made a file. */
 static void two_runs_of_one_second(void **state)
@@ -155,8 +114,8 @@ static void reports_are_merged(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(command_lines_come_back), cmocka_unit_test(no_command_runs_out_of_a_journal),
-        cmocka_unit_test(two_runs_of_one_second),  cmocka_unit_test(names_of_a_run),
+        cmocka_unit_test(two_runs_of_one_second),
+        cmocka_unit_test(names_of_a_run),
         cmocka_unit_test(reports_are_merged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
