@@ -141,12 +141,24 @@ static int read_text(struct reader *r, const yaml_node_t *node, const char *what
     return *out ? 0 : out_of_memory(r);
 }
 
-/* A map of axes; with `name` NULL (defaults) no name is allowed. */
-static int read_axes(struct reader *r, const yaml_node_t *map, struct kvg_values axis[KVG_AXIS_COUNT],
-                     char **name)
+/* The keys of a sweep that are no axes; NULL where the map has none. */
+struct sweep_keys {
+    const yaml_node_t *name, *like;
+};
+static const char *const other_keys[] = {"name", "like"};
+
+static const yaml_node_t **find_sweep_key(struct sweep_keys *keys, const char *text)
 {
-    static const char *const also[] = {"name"};
-    const char *where = name ? "a sweep" : "defaults";
+    if (keys && strcmp(text, "name") == 0)
+        return &keys->name;
+    return keys && strcmp(text, "like") == 0 ? &keys->like : NULL;
+}
+
+/* A map of axes. `keys` receives the other keys of a sweep; NULL for defaults, which have none. */
+static int read_axes(struct reader *r, const yaml_node_t *map, struct kvg_values axis[KVG_AXIS_COUNT],
+                     struct sweep_keys *keys)
+{
+    const char *where = keys ? "a sweep" : "defaults";
     if (map->type != YAML_MAPPING_NODE)
         return fail_at(r, &map->start_mark,
                        "%s: a map of axes is wanted here, as in {phase: decode, context: 8k}", where);
@@ -154,14 +166,16 @@ static int read_axes(struct reader *r, const yaml_node_t *map, struct kvg_values
         return -1;
     for (yaml_node_pair_t *p = map->data.mapping.pairs.start; p < map->data.mapping.pairs.top; p++) {
         const yaml_node_t *key = node_of(r, p->key), *value = node_of(r, p->value);
-        if (name && strcmp(scalar_text(key), "name") == 0) {
-            if (read_text(r, value, "name", name))
+        const yaml_node_t **slot = find_sweep_key(keys, scalar_text(key));
+        if (slot) {
+            *slot = value;
+            if (want_scalar(r, value, scalar_text(key)))
                 return -1;
             continue;
         }
         int a = kvg_axis_find(scalar_text(key), NULL);
         if (a < 0)
-            return unknown_key(r, key, also, name ? 1 : 0, where);
+            return unknown_key(r, key, other_keys, keys ? 2 : 0, where);
         if (read_axis(r, (enum kvg_axis)a, value, &axis[a]))
             return -1;
     }
@@ -176,7 +190,64 @@ static int copy_values(const struct reader *r, const struct kvg_values *from, st
     return 0;
 }
 
-/* ------------------------------------------------------------------------------------------ the suite */
+/* Axes that `to` does not set, from `from`. */
+static int fill_axes(const struct reader *r, const struct kvg_values from[KVG_AXIS_COUNT],
+                     struct kvg_values to[KVG_AXIS_COUNT])
+{
+    for (int a = 0; a < KVG_AXIS_COUNT; a++)
+        if (to[a].count == 0 && copy_values(r, &from[a], &to[a]))
+            return -1;
+    return 0;
+}
+
+/* ------------------------------------------------------------------------------------------ sweeps */
+
+static const struct kvg_sweep *find_sweep(const struct kvg_suite *suite, const char *name)
+{
+    for (int64_t i = 0; i < suite->count; i++)
+        if (suite->sweeps[i].name && strcmp(suite->sweeps[i].name, name) == 0)
+            return &suite->sweeps[i];
+    return NULL;
+}
+
+static int unknown_sweep(const struct reader *r, const yaml_node_t *like, const struct kvg_suite *suite)
+{
+    const char **names = calloc((size_t)suite->count + 1, sizeof *names);
+    char hint[160];
+    int64_t count = 0;
+    if (!names)
+        return out_of_memory(r);
+    for (int64_t i = 0; i < suite->count; i++)
+        if (suite->sweeps[i].name)
+            names[count++] = suite->sweeps[i].name;
+    kvg_did_you_mean(scalar_text(like), names, count, hint, sizeof hint);
+    free(names);
+    return fail_at(r, &like->start_mark, "like: no sweep above this one is called '%s'%s", scalar_text(like),
+                   hint);
+}
+
+/* The sweep behind the last of suite->sweeps, which holds those above it and not yet this one. */
+static int read_sweep(struct reader *r, const yaml_node_t *node,
+                      const struct kvg_values defaults[KVG_AXIS_COUNT], const struct kvg_suite *suite,
+                      struct kvg_sweep *sweep)
+{
+    struct sweep_keys keys = {NULL, NULL};
+    sweep->line = (int64_t)node->start_mark.line + 1;
+    if (read_axes(r, node, sweep->axis, &keys))
+        return -1;
+    if (keys.name) {
+        const struct kvg_sweep *before = find_sweep(suite, scalar_text(keys.name));
+        if (before)
+            return fail_at(r, &keys.name->start_mark, "the sweep in line %" PRId64 " is called '%s' already",
+                           before->line, scalar_text(keys.name));
+        if (read_text(r, keys.name, "name", &sweep->name))
+            return -1;
+    }
+    if (!keys.like)
+        return fill_axes(r, defaults, sweep->axis);
+    const struct kvg_sweep *like = find_sweep(suite, scalar_text(keys.like));
+    return like ? fill_axes(r, like->axis, sweep->axis) : unknown_sweep(r, keys.like, suite);
+}
 
 static int read_sweeps(struct reader *r, const yaml_node_t *list,
                        const struct kvg_values defaults[KVG_AXIS_COUNT], struct kvg_suite *suite)
@@ -189,21 +260,16 @@ static int read_sweeps(struct reader *r, const yaml_node_t *list,
     suite->sweeps = calloc((size_t)count, sizeof *suite->sweeps);
     if (!suite->sweeps)
         return out_of_memory(r);
-    for (; suite->count < count; suite->count++) {
-        struct kvg_sweep *sweep = &suite->sweeps[suite->count];
+    int failed = 0;
+    while (suite->count < count && !failed) {
         const yaml_node_t *node = node_of(r, list->data.sequence.items.start[suite->count]);
-        sweep->line = (int64_t)node->start_mark.line + 1;
-        int failed = read_axes(r, node, sweep->axis, &sweep->name);
-        for (int a = 0; a < KVG_AXIS_COUNT && !failed; a++)
-            if (sweep->axis[a].count == 0)
-                failed = copy_values(r, &defaults[a], &sweep->axis[a]);
-        if (failed) {
-            suite->count++; /* so that the half-read sweep is freed too */
-            return -1;
-        }
+        failed = read_sweep(r, node, defaults, suite, &suite->sweeps[suite->count]);
+        suite->count++; /* also after a failure, so that the half-read sweep is freed */
     }
-    return 0;
+    return failed;
 }
+
+/* ------------------------------------------------------------------------------------------ the suite */
 
 static int read_name(struct reader *r, const yaml_node_t *node, struct kvg_suite *suite)
 {

@@ -28,7 +28,8 @@ static const char right[] = "# a comment\n"
                             "  - name: the second\n"
                             "    context: 1k:4k:*2, 6k\n"
                             "    kernel: \"cpu/*\"\n"
-                            "    heads: [32/8]\n";
+                            "    heads: [32/8]\n"
+                            "  - {like: the second, batch: 8}\n";
 
 static void expect_values(const struct kvg_values *values, const char *wanted)
 {
@@ -48,7 +49,7 @@ static void a_right_suite_is_read(void **unused)
         fail_msg("%s", error.text);
     assert_string_equal(suite.name, "mine");
     assert_string_equal(suite.description, "two sweeps: one of them long");
-    assert_int_equal(suite.count, 2);
+    assert_int_equal(suite.count, 3);
     assert_int_equal(suite.sweeps[0].line, 8);
     assert_null(suite.sweeps[0].name);
     expect_values(&suite.sweeps[0].axis[KVG_AXIS_PHASE], "decode");
@@ -86,6 +87,35 @@ static void anchors_and_aliases_work(void **unused)
     if (kvg_suite_parse("x.yaml", text, strlen(text), &suite, &error))
         fail_msg("%s", error.text);
     expect_values(&suite.sweeps[1].axis[KVG_AXIS_CONTEXT], "1k|2k");
+    kvg_suite_free(&suite);
+}
+
+/* Own axes, then those of the sweep above, to any depth, then the defaults. */
+static void a_sweep_is_like_one_above(void **unused)
+{
+    static const char text[] = "defaults: {heads: 8/2, batch: 3}\n"
+                               "sweeps:\n"
+                               "  - {name: first, phase: decode, context: [1k, 2k], batch: 4}\n"
+                               "  - {name: 'the second', like: first, context: 8k, head_dim: 64}\n"
+                               "  - {like: the second, batch: 1}\n"
+                               "  - {context: 4k}\n";
+    struct kvg_suite suite;
+    struct kvg_error error = {0};
+    (void)unused;
+    if (kvg_suite_parse("x.yaml", text, strlen(text), &suite, &error))
+        fail_msg("%s", error.text);
+    assert_int_equal(suite.count, 4);
+    static const char *const wanted[4][5] = {{"decode", "1k|2k", "4", "", "8/2"},
+                                             {"decode", "8k", "4", "64", "8/2"},
+                                             {"decode", "8k", "1", "64", "8/2"},
+                                             {"", "4k", "3", "", "8/2"}};
+    static const enum kvg_axis axes[5] = {KVG_AXIS_PHASE, KVG_AXIS_CONTEXT, KVG_AXIS_BATCH, KVG_AXIS_HEAD_DIM,
+                                          KVG_AXIS_HEADS};
+    for (int s = 0; s < 4; s++)
+        for (int a = 0; a < 5; a++)
+            expect_values(&suite.sweeps[s].axis[axes[a]], wanted[s][a]);
+    assert_string_equal(suite.sweeps[1].name, "the second");
+    assert_null(suite.sweeps[2].name); /* a name is not inherited */
     kvg_suite_free(&suite);
 }
 
@@ -134,6 +164,18 @@ static void wrong_suites_say_where(void **unused)
         {"name: [a]\n", "x.yaml:1:7:", "name wants one value"},
         {"sweeps:\n  - name: \"a\\0b\"\n", "x.yaml:2:11:", "NUL"},
         {"sweeps:\n  - context: *nowhere\n", "x.yaml:2:14:", "undefined alias"},
+        {"sweeps:\n  - {name: a, context: 1k}\n  - {like: b, context: 2k}\n",
+         "x.yaml:3:12:", "no sweep above this one is called 'b'"},
+        {"sweeps:\n  - {name: decode, context: 1k}\n  - {like: decod, context: 2k}\n",
+         "x.yaml:3:12:", "did you mean 'decode'?"},
+        {"sweeps:\n  - {name: a, like: a, context: 1k}\n",
+         "x.yaml:2:21:", "no sweep above this one is called 'a'"},
+        {"sweeps:\n  - {name: a, like: b}\n  - {name: b, like: a}\n", "x.yaml:2:21:", "no sweep above"},
+        {"sweeps:\n  - {name: a, context: 1k}\n  - {name: a, context: 2k}\n",
+         "x.yaml:3:12:", "the sweep in line 2 is called 'a' already"},
+        {"sweeps:\n  - {like: [a], context: 1k}\n", "x.yaml:2:12:", "like wants one value"},
+        {"sweeps:\n  - {lik: a, context: 1k}\n", "x.yaml:2:6:", "did you mean 'like'?"},
+        {"defaults: {like: a}\nsweeps: [{context: 1k}]\n", "x.yaml:1:12:", "no key of defaults"},
         {"sweeps: &a\n  - *a\n", "x.yaml:1:9:", "a map of axes"}, /* a list that holds itself */
         {"sweeps:\n  - context: \xff\n", "x.yaml:2:14:", "UTF-8"},
     };
@@ -189,7 +231,7 @@ static void files_are_read(void **unused)
     assert_int_equal(write(file, right, sizeof right - 1), sizeof right - 1);
     close(file);
     assert_int_equal(kvg_suite_read(path, &suite, &error), 0);
-    assert_int_equal(suite.count, 2);
+    assert_int_equal(suite.count, 3);
     kvg_suite_free(&suite);
     assert_int_equal(truncate(path, 2 << 20), 0);
     assert_int_equal(kvg_suite_read(path, &suite, &error), -1);
@@ -205,11 +247,9 @@ static void files_are_read(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_right_suite_is_read),
-        cmocka_unit_test(the_file_names_a_nameless_suite),
-        cmocka_unit_test(anchors_and_aliases_work),
-        cmocka_unit_test(wrong_suites_say_where),
-        cmocka_unit_test(damaged_suites_are_taken_or_refused),
+        cmocka_unit_test(a_right_suite_is_read),    cmocka_unit_test(the_file_names_a_nameless_suite),
+        cmocka_unit_test(anchors_and_aliases_work), cmocka_unit_test(a_sweep_is_like_one_above),
+        cmocka_unit_test(wrong_suites_say_where),   cmocka_unit_test(damaged_suites_are_taken_or_refused),
         cmocka_unit_test(files_are_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
