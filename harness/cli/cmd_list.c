@@ -3,17 +3,15 @@
  * cmd_list.c: `kvgauge list`: what would run, and what there is to choose from. One canonical case string a
  * line on stdout, nothing else, so that the output can be piped; or one of the tables.
  */
-#include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/registry.h"
 #include "commands.h"
 #include "harness/inputs/inputs.h"
 #include "options.h"
-#include "harness/machine/paths.h"
+#include "harness/plan/shipped.h"
 #include "harness/plan/suite.h"
 
 /* Keys beyond the letters: no short options. */
@@ -75,11 +73,7 @@ static int list_cases(const struct list_options *o)
     struct kvg_error error;
     if (kvg_plan_options_make(&o->plan, &plan, &error))
         return kvg_report_error(&error);
-    for (int64_t i = 0; i < plan.count; i++) {
-        char text[KVG_CASE_STRING_MAX];
-        kvg_case_format(&plan.cases[i], text);
-        puts(text);
-    }
+    kvg_plan_print_cases(&plan);
     kvg_plan_free(&plan);
     return KVG_EXIT_OK;
 }
@@ -143,14 +137,9 @@ static void rank_text(const struct kvg_kernel *kernel, char *text, size_t size)
 static int list_kernels(const struct list_options *o)
 {
     int width = (int)strlen("kernel");
-    for (int64_t i = 0; i < o->plan.n_plugins; i++) {
-        char why[512];
-        struct kvg_error error;
-        if (kvg_registry_load(o->plan.plugins[i], why, sizeof why)) {
-            kvg_fail(&error, KVG_EXIT_USAGE, "--plugin %s: %s", o->plan.plugins[i], why);
-            return kvg_report_error(&error);
-        }
-    }
+    struct kvg_error error;
+    if (kvg_plan_options_load_plugins(&o->plan, &error))
+        return kvg_report_error(&error);
     for (int64_t i = 0; i < kvg_registry_count(); i++)
         if ((int)strlen(kvg_registry_get(i)->name) > width)
             width = (int)strlen(kvg_registry_get(i)->name);
@@ -191,20 +180,14 @@ static int list_inputs(void)
 
 /* ------------------------------------------------------------------------------------------ suites */
 
-static int is_suite(const struct dirent *entry)
-{
-    size_t n = strlen(entry->d_name);
-    return n > 5 && entry->d_name[0] != '.' && strcmp(entry->d_name + n - 5, ".yaml") == 0;
-}
-
-static int list_suite(const char *dir, const char *file)
+static int list_suite(const char *folder, const char *name)
 {
     char path[2048];
     struct kvg_suite suite;
     struct kvg_plan plan;
     struct kvg_error error;
-    snprintf(path, sizeof path, "%s/%s", dir, file);
-    struct kvg_plan_request request = {.suite = path};
+    snprintf(path, sizeof path, "%s/%s.yaml", folder, name);
+    const struct kvg_plan_request request = {.suite = path};
     if (kvg_suite_read(path, &suite, &error))
         return kvg_report_error(&error);
     if (kvg_plan_make(&request, &plan, &error)) {
@@ -214,7 +197,7 @@ static int list_suite(const char *dir, const char *file)
     int64_t timed = 0;
     for (int64_t i = 0; i < plan.count; i++)
         timed += plan.cases[i].cache_state != KVG_STATE_NONE;
-    printf("%-12.*s  %6" PRId64 "  %6" PRId64 "  %s\n", (int)(strlen(file) - 5), file, plan.count, timed,
+    printf("%-12s  %6" PRId64 "  %6" PRId64 "  %s\n", name, plan.count, timed,
            suite.description ? suite.description : "");
     kvg_plan_free(&plan);
     kvg_suite_free(&suite);
@@ -223,28 +206,19 @@ static int list_suite(const char *dir, const char *file)
 
 static int list_suites(void)
 {
-    char dir[1024];
-    struct dirent **entries;
+    char folder[1024], **names;
+    int64_t count;
     struct kvg_error error;
-    if (kvg_data_dir(KVG_DATA_SUITE, dir, sizeof dir)) {
-        kvg_fail(&error, KVG_EXIT_TROUBLE, "no folder of suites; looked in %s", dir);
+    if (kvg_shipped_list_suites(folder, sizeof folder, &names, &count, &error))
         return kvg_report_error(&error);
-    }
-    int count = scandir(dir, &entries, is_suite, alphasort);
-    if (count < 0) {
-        kvg_fail(&error, KVG_EXIT_TROUBLE, "%s: cannot be read", dir);
-        return kvg_report_error(&error);
-    }
     int code = KVG_EXIT_OK;
     printf("%-12s  %6s  %6s  %s\n", "suite", "cases", "timed", "what it shows");
-    for (int i = 0; i < count; i++) {
-        int one = list_suite(dir, entries[i]->d_name);
-        if (one > code)
-            code = one;
-        free(entries[i]);
+    for (int64_t i = 0; i < count; i++) {
+        int one = list_suite(folder, names[i]);
+        code = one > code ? one : code;
     }
-    free(entries);
-    printf("\nThey lie in %s. A suite of your own: kvgauge run --suite FILE.yaml.\n", dir);
+    kvg_shipped_free_names(names, count);
+    printf("\nThey lie in %s. A suite of your own: kvgauge run --suite FILE.yaml.\n", folder);
     return code;
 }
 

@@ -265,25 +265,29 @@ static int open_files(const struct kvg_run_command *command, int argc, char **ar
     return failed;
 }
 
-/* From now on SIGINT, SIGTERM and SIGHUP wait until the result file is written. */
-static void hold_signals(sigset_t *old)
+/* SIGINT, SIGTERM and SIGHUP. */
+static sigset_t our_signals(void)
 {
     sigset_t ours;
     sigemptyset(&ours);
     sigaddset(&ours, SIGINT);
     sigaddset(&ours, SIGTERM);
     sigaddset(&ours, SIGHUP);
+    return ours;
+}
+
+/* From now on they wait until the result file is written. */
+static void hold_signals(sigset_t *old)
+{
+    const sigset_t ours = our_signals();
     sigprocmask(SIG_BLOCK, &ours, old);
 }
 
+/* Those that have come meanwhile are dropped: the run has dealt with them. */
 static void release_signals(const sigset_t *old)
 {
-    sigset_t ours;
+    const sigset_t ours = our_signals();
     struct timespec now = {0, 0};
-    sigemptyset(&ours);
-    sigaddset(&ours, SIGINT);
-    sigaddset(&ours, SIGTERM);
-    sigaddset(&ours, SIGHUP);
     while (sigtimedwait(&ours, NULL, &now) > 0)
         ;
     sigprocmask(SIG_SETMASK, old, NULL);
@@ -367,11 +371,7 @@ static int run_plan(const struct kvg_run_command *command, int argc, char **argv
 
 static int dry_run(const struct kvg_plan *plan)
 {
-    for (int64_t i = 0; i < plan->count; i++) {
-        char text[KVG_CASE_STRING_MAX];
-        kvg_case_format(&plan->cases[i], text);
-        puts(text);
-    }
+    kvg_plan_print_cases(plan);
     fprintf(stderr, "%lld cases would run\n", (long long)plan->count);
     return KVG_EXIT_OK;
 }

@@ -190,20 +190,36 @@ void kvg_options_parse(const struct argp *argp, int argc, char **argv, void *inp
 
 /* ------------------------------------------------------------------------------------------ to a plan */
 
+int kvg_plan_options_load_plugins(const struct kvg_plan_options *options, struct kvg_error *error)
+{
+    char why[512];
+    for (int64_t i = 0; i < options->n_plugins; i++)
+        if (kvg_registry_load(options->plugins[i], why, sizeof why))
+            return kvg_fail(error, KVG_EXIT_USAGE, "--plugin %s: %s", options->plugins[i], why);
+    return 0;
+}
+
 int kvg_plan_options_make(const struct kvg_plan_options *options, struct kvg_plan *plan,
                           struct kvg_error *error)
 {
     struct kvg_plan_request request = options->request;
-    char why[512];
     int axes = 0;
-    for (int64_t i = 0; i < options->n_plugins; i++)
-        if (kvg_registry_load(options->plugins[i], why, sizeof why))
-            return kvg_fail(error, KVG_EXIT_USAGE, "--plugin %s: %s", options->plugins[i], why);
+    if (kvg_plan_options_load_plugins(options, error))
+        return -1;
     for (int a = 0; a < KVG_AXIS_COUNT; a++)
         axes += request.axis[a] != NULL;
     if (!request.suite && !request.case_string && !axes)
         request.suite = "quick";
     return kvg_plan_make(&request, plan, error);
+}
+
+void kvg_plan_print_cases(const struct kvg_plan *plan)
+{
+    for (int64_t i = 0; i < plan->count; i++) {
+        char text[KVG_CASE_STRING_MAX];
+        kvg_case_format(&plan->cases[i], text);
+        puts(text);
+    }
 }
 
 int kvg_report_error(const struct kvg_error *error)

@@ -54,6 +54,11 @@ void kvg_options_parse(const struct argp *argp, int argc, char **argv, void *inp
 int kvg_plan_options_make(const struct kvg_plan_options *options, struct kvg_plan *plan,
                           struct kvg_error *error);
 
+/* Loads the plug-ins alone. 0, or -1 with the error. */
+int kvg_plan_options_load_plugins(const struct kvg_plan_options *options, struct kvg_error *error);
+/* Prints the case strings on stdout, one a line. */
+void kvg_plan_print_cases(const struct kvg_plan *plan);
+
 /* Prints "kvgauge: TEXT" on stderr and returns the error's exit code. */
 int kvg_report_error(const struct kvg_error *error);
 

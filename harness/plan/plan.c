@@ -20,8 +20,8 @@
 #include "harness/inputs/inputs.h"
 #include "harness/machine/machine.h"
 #include "harness/case/words.h"
-#include "harness/machine/paths.h"
 #include "order.h"
+#include "shipped.h"
 #include "suite.h"
 
 #define MAX_CASES 100000 /* hours even at a tenth of a second each: more is a slip of the pen */
@@ -92,10 +92,8 @@ static int keep(struct builder *b, const struct kvg_case *asked)
         b->rejected++;
         return 0;
     }
-    if (json_object_get(b->seen, text)) {
-        b->plan->dropped++;
+    if (json_object_get(b->seen, text))
         return 0;
-    }
     if (b->plan->count == MAX_CASES)
         return kvg_fail(b->error, KVG_EXIT_USAGE,
                         "%sthe plan has more than %d cases; narrow an axis or --filter", b->where, MAX_CASES);
@@ -383,36 +381,11 @@ static int plan_case(struct builder *b, const char *text)
     return keep_kernels(b, &c);
 }
 
-static int ends_with(const char *text, const char *tail)
-{
-    size_t n = strlen(text), m = strlen(tail);
-    return n > m && strcmp(text + n - m, tail) == 0;
-}
-
-/* "quick" -> the file shipped with kvgauge; a path that ends in .yaml or .yml as it is. */
-static int find_suite(struct builder *b, const char *suite, char *path, size_t size)
-{
-    if (ends_with(suite, ".yaml") || ends_with(suite, ".yml")) {
-        snprintf(path, size, "%s", suite);
-        return 0;
-    }
-    char file[256];
-    snprintf(file, sizeof file, "%s.yaml", suite);
-    if (!strchr(suite, '/') && kvg_data_path(KVG_DATA_SUITE, file, path, size) == 0)
-        return 0;
-    static const char *const shipped[] = {"quick", "full"};
-    char hint[64];
-    kvg_did_you_mean(suite, shipped, 2, hint, sizeof hint);
-    return kvg_fail(b->error, KVG_EXIT_USAGE,
-                    "there is no suite '%s'%s A suite is a name of kvgauge list --suites or a FILE.yaml",
-                    suite, *hint ? hint : ".");
-}
-
 static int plan_suite(struct builder *b, const char *name)
 {
     char path[1024] = "";
     struct kvg_suite suite;
-    if (find_suite(b, name, path, sizeof path) || kvg_suite_read(path, &suite, b->error))
+    if (kvg_shipped_find_suite(name, path, sizeof path, b->error) || kvg_suite_read(path, &suite, b->error))
         return -1;
     snprintf(b->plan->name, sizeof b->plan->name, "%s", suite.name);
     int failed = 0;

@@ -24,7 +24,6 @@ struct kvg_plan {
     char name[64]; /* suite name */
     struct kvg_case *cases;
     int64_t count;
-    int64_t dropped; /* duplicates after completion (auto x calibrations, say) */
 };
 /* Kernel names are resolved here: "best" becomes the kernel of highest rank for the case that supports it, a
  * glob every match. A case no kernel takes stays in the plan with the name as given, to be skipped with the

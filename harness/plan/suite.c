@@ -411,7 +411,6 @@ int kvg_suite_parse(const char *path, const char *text, size_t length, struct kv
     struct reader r = {.path = path, .text = text, .length = length, .error = error};
     yaml_parser_t parser;
     *suite = (struct kvg_suite){0};
-    snprintf(suite->path, sizeof suite->path, "%s", path);
     name_from_path(path, suite->name, sizeof suite->name);
     if (check_depth(&r, text, length))
         return -1;

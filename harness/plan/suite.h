@@ -28,7 +28,6 @@ struct kvg_sweep {
     struct kvg_values axis[KVG_AXIS_COUNT]; /* `like` and defaults filled in; count 0 = not set */
 };
 struct kvg_suite {
-    char path[1024];
     char name[64];
     char *description; /* owned, or NULL */
     struct kvg_sweep *sweeps;
