@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * plan.c: sweeps to cases. The product of an axis list is walked axis by axis; each case is completed, its
- * kernel resolved, and kept unless it is there already or the filter says no. At the end cases that share
- * their tensors are put next to each other.
+ * plan.c: sweeps to cases. The product of the values of a sweep is walked axis by axis. Each case is completed,
+ * its kernel is resolved, and it is kept unless the plan has it already or the filter rejects it. At the end,
+ * cases that share their tensors are made neighbours.
  */
 #include "plan.h"
 
@@ -24,7 +24,7 @@
 #include "shipped.h"
 #include "suite.h"
 
-#define MAX_CASES 100000 /* hours even at a tenth of a second each: more is a slip of the pen */
+#define MAX_CASES 100000 /* nearly three hours at a tenth of a second each: more is taken for a mistake */
 
 struct builder {
     struct kvg_plan *plan;
@@ -34,11 +34,11 @@ struct builder {
     regex_t regex;
     int has_regex, negate;
     struct kvg_values override[KVG_AXIS_COUNT];
-    int effective[KVG_AXIS_COUNT];                   /* an override's value stands in some case */
+    int effective[KVG_AXIS_COUNT];                   /* 1 when some case has a value of the override */
     const struct kvg_values *values[KVG_AXIS_COUNT]; /* of the sweep being walked; NULL = the default */
     struct kvg_asker *asker;
     char where[1100];               /* "FILE:LINE: " of that sweep, or "" */
-    struct kvg_error contradiction; /* the first among cases that the filter rejects; text "" when none */
+    struct kvg_error contradiction; /* the first in a case that the filter rejects; text "" when none */
     struct kvg_error *error;
 };
 
@@ -96,10 +96,11 @@ static int keep(struct builder *b, const struct kvg_case *asked)
         return 0;
     if (b->plan->count == MAX_CASES)
         return kvg_fail(b->error, KVG_EXIT_USAGE,
-                        "%sthe plan has more than %d cases; narrow an axis or --filter", b->where, MAX_CASES);
+                        "%sthe plan has more than %d cases; give fewer values of an axis, or --filter",
+                        b->where, MAX_CASES);
     if (b->plan->count == b->room && grow(b))
         return -1;
-    /* no check of the key: the name of a captured file may be bytes that are not UTF-8 */
+    /* _nocheck: the name of a captured file may hold bytes that are not UTF-8 */
     if (json_object_set_new_nocheck(b->seen, text, json_true()))
         return out_of_memory(b);
     b->plan->cases[b->plan->count++] = c;
@@ -128,7 +129,7 @@ static int unknown_kernel(struct builder *b, const char *name)
                     b->where, is_glob(name) ? "matches" : "is called", name, hint);
 }
 
-/* Every kernel that matches the glob and takes the case; the case under the glob's name when none does. */
+/* One case for each kernel that matches the glob and takes the case; the case with the glob when none does. */
 static int keep_glob(struct builder *b, const struct kvg_case *c)
 {
     struct kvg_problem problem;
@@ -167,7 +168,7 @@ static int keep_best(struct builder *b, const struct kvg_case *c)
     return keep(b, &named);
 }
 
-/* A build without CUDA does not know the names of its kernels: the row will say that it has none. */
+/* A build without CUDA does not know the names of the CUDA kernels. Such a case is kept and its row is skipped. */
 static int may_exist(const char *name)
 {
     return !kvg_registry_has_cuda() && strncmp(name, "cuda/", 5) == 0;
@@ -184,7 +185,7 @@ static int keep_kernels(struct builder *b, const struct kvg_case *c)
         return keep(b, c);
     }
     if (kvg_case_without_meaning(c, why, sizeof why))
-        return keep(b, c); /* to be skipped with the reason */
+        return keep(b, c); /* its row is skipped with the reason */
     return is_glob(c->kernel) ? keep_glob(b, c) : keep_best(b, c);
 }
 
@@ -226,8 +227,7 @@ static int walk_all_layers(struct builder *b, const struct kvg_case *so_far)
 {
     struct kvg_case c = *so_far;
     struct kvg_captured_info info;
-    /* Without the file the cases go on to kvg_case_complete, which says so, if the filter wants them at all.
-     */
+    /* Without the file kvg_case_complete reports the error, unless the filter rejects the case. */
     if (kvg_input_is_synthetic(c.input) || kvg_captured_info(c.input, &info, NULL))
         return walk(b, KVG_AXIS_LAYER + 1, &c);
     for (int64_t i = 0; i < info.n_layers; i++) {
@@ -238,7 +238,7 @@ static int walk_all_layers(struct builder *b, const struct kvg_case *so_far)
     return 0;
 }
 
-/* Axes from `axis` on; those before are set. */
+/* Makes the product of the axes from `axis` on; so_far has the values of the axes before. */
 static int walk(struct builder *b, int axis, const struct kvg_case *so_far)
 {
     if (axis == KVG_AXIS_COUNT)
@@ -284,7 +284,7 @@ static int expand_overrides(struct builder *b, const struct kvg_plan_request *re
         if (kvg_expand((enum kvg_axis)a, request->axis[a], &b->override[a], b->error))
             return -1;
         for (int64_t i = 0; i < b->override[a].count; i++) {
-            /* "fp8" becomes "fp8_e4m3", "8k" 8192, as cases print them */
+            /* "fp8" becomes "fp8_e4m3" and "8k" 8192, so that they compare equal with values of cases */
             struct kvg_case scratch;
             char value[128];
             kvg_case_default(&scratch);
@@ -298,14 +298,14 @@ static int expand_overrides(struct builder *b, const struct kvg_plan_request *re
             b->override[a].text[i] = copy;
             if (kvg_axis_info((enum kvg_axis)a)->optional &&
                 !strcmp(value, kvg_axis_info((enum kvg_axis)a)->fallback))
-                b->effective[a] = 1; /* the default asks for nothing */
+                b->effective[a] = 1; /* the default need not have an effect */
         }
     }
     return 0;
 }
 
-/* A glob given by hand that matches nothing is a slip; in a suite it may wait for another machine's kernels.
- */
+/* A glob on the command line that matches no kernel is an error. In a suite it may be meant for the kernels of
+ * another machine. */
 static int check_kernel_globs(struct builder *b)
 {
     const struct kvg_values *names = &b->override[KVG_AXIS_KERNEL];
@@ -356,7 +356,7 @@ static int check_effective(struct builder *b, const struct kvg_plan_request *req
 
 /* ------------------------------------------------------------------------------------------ the plan */
 
-/* --case: what the string says must be what will run. */
+/* --case: completing the case must not change an axis that the string gives. */
 static int plan_case(struct builder *b, const char *text)
 {
     struct kvg_case asked, c;
@@ -419,7 +419,7 @@ static int plan_cases(struct builder *b, const struct kvg_plan_request *request)
 
 static int nothing_would_run(struct builder *b, const char *filter)
 {
-    if (*b->contradiction.text) /* a case that could not be completed may lack what the filter looks for */
+    if (*b->contradiction.text) /* the filter may look for a value that this case would have got */
         return kvg_fail(b->error, b->contradiction.exit_code, "%s", b->contradiction.text);
     return kvg_fail(b->error, KVG_EXIT_TROUBLE,
                     "nothing would run: --filter '%s' rejects all %" PRId64 " cases", filter ? filter : "",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * suite.c: libyaml's document tree to sweeps. The tree keeps a mark with each node, so that an error can say
- * where; its depth is fixed by the format, so that aliases cannot make it loop.
+ * suite.c: libyaml's document tree to sweeps. Each node of the tree has its line and column for error messages.
+ * The code descends a fixed number of levels, so that an alias to an enclosing node cannot make it loop.
  */
 #include "suite.h"
 
@@ -67,9 +67,9 @@ static int is_empty_scalar(const yaml_node_t *node)
 static int want_scalar(const struct reader *r, const yaml_node_t *node, const char *what)
 {
     if (node->type != YAML_SCALAR_NODE || is_empty_scalar(node))
-        return fail_at(r, &node->start_mark, "%s wants one value", what);
+        return fail_at(r, &node->start_mark, "%s: one value would be right here", what);
     if (strlen(scalar_text(node)) != node->data.scalar.length)
-        return fail_at(r, &node->start_mark, "%s: a NUL character has no place in a suite", what);
+        return fail_at(r, &node->start_mark, "%s: a suite must not hold a NUL character", what);
     return 0;
 }
 
@@ -107,7 +107,8 @@ static int read_axis(struct reader *r, enum kvg_axis axis, const yaml_node_t *no
 {
     const char *name = kvg_axis_info(axis)->name;
     if (node->type == YAML_MAPPING_NODE)
-        return fail_at(r, &node->start_mark, "%s wants a value or a list of values, not a map", name);
+        return fail_at(r, &node->start_mark, "%s: a value or a list of values would be right here, not a map",
+                       name);
     if (node->type != YAML_SEQUENCE_NODE)
         return read_value(r, axis, node, values);
     if (node->data.sequence.items.start == node->data.sequence.items.top)
@@ -141,7 +142,7 @@ static int read_text(struct reader *r, const yaml_node_t *node, const char *what
     return *out ? 0 : out_of_memory(r);
 }
 
-/* The keys of a sweep that are no axes; NULL where the map has none. */
+/* The values of the keys of a sweep that are not axes; NULL where the map lacks them. */
 struct sweep_keys {
     const yaml_node_t *name, *like;
 };
@@ -161,7 +162,7 @@ static int read_axes(struct reader *r, const yaml_node_t *map, struct kvg_values
     const char *where = keys ? "a sweep" : "defaults";
     if (map->type != YAML_MAPPING_NODE)
         return fail_at(r, &map->start_mark,
-                       "%s: a map of axes is wanted here, as in {phase: decode, context: 8k}", where);
+                       "%s: a map of axes would be right here, as in {phase: decode, context: 8k}", where);
     if (check_keys(r, map))
         return -1;
     for (yaml_node_pair_t *p = map->data.mapping.pairs.start; p < map->data.mapping.pairs.top; p++) {
@@ -190,7 +191,7 @@ static int copy_values(const struct reader *r, const struct kvg_values *from, st
     return 0;
 }
 
-/* Axes that `to` does not set, from `from`. */
+/* Sets the axes that `to` does not have from `from`. */
 static int fill_axes(const struct reader *r, const struct kvg_values from[KVG_AXIS_COUNT],
                      struct kvg_values to[KVG_AXIS_COUNT])
 {
@@ -226,7 +227,7 @@ static int unknown_sweep(const struct reader *r, const yaml_node_t *like, const 
                    hint);
 }
 
-/* The sweep behind the last of suite->sweeps, which holds those above it and not yet this one. */
+/* Reads one sweep; `suite` holds those above it. */
 static int read_sweep(struct reader *r, const yaml_node_t *node,
                       const struct kvg_values defaults[KVG_AXIS_COUNT], const struct kvg_suite *suite,
                       struct kvg_sweep *sweep)
@@ -253,7 +254,8 @@ static int read_sweeps(struct reader *r, const yaml_node_t *list,
                        const struct kvg_values defaults[KVG_AXIS_COUNT], struct kvg_suite *suite)
 {
     if (list->type != YAML_SEQUENCE_NODE)
-        return fail_at(r, &list->start_mark, "sweeps wants a list, each item beginning with '- '");
+        return fail_at(r, &list->start_mark,
+                       "sweeps: a list would be right here, each item beginning with '- '");
     int64_t count = list->data.sequence.items.top - list->data.sequence.items.start;
     if (count == 0)
         return fail_at(r, &list->start_mark, "sweeps is empty: nothing would run");
@@ -328,7 +330,7 @@ static int fail_parser(const struct reader *r, const yaml_parser_t *parser)
 {
     if (parser->error == YAML_MEMORY_ERROR)
         return out_of_memory(r);
-    if (parser->error == YAML_READER_ERROR) { /* an offset and no mark: a byte that is no UTF-8 */
+    if (parser->error == YAML_READER_ERROR) { /* a byte that is not UTF-8: libyaml gives its offset only */
         yaml_mark_t mark = mark_of_byte(r, parser->problem_offset);
         return fail_at(r, &mark, "%s", parser->problem);
     }
@@ -338,8 +340,8 @@ static int fail_parser(const struct reader *r, const yaml_parser_t *parser)
 
 enum { DEEPEST = 16 }; /* a suite needs four levels */
 
-/* A look at the nesting alone: loading a document takes time with the square of its depth. Other errors are
- * left to the loading. */
+/* Checks the nesting alone, because libyaml loads a document in time quadratic in its depth. Other errors are
+ * reported when the document is loaded. */
 static int check_depth(struct reader *r, const char *text, size_t length)
 {
     yaml_parser_t parser;
@@ -364,7 +366,7 @@ static int check_depth(struct reader *r, const char *text, size_t length)
     return failed;
 }
 
-/* After the first document: nothing but the end. */
+/* Nothing may follow the first document. */
 static int check_end(struct reader *r, yaml_parser_t *parser)
 {
     yaml_document_t second;
@@ -444,7 +446,7 @@ static int slurp(const char *path, char **text, size_t *length, struct kvg_error
     int too_long = *length > MAX_SUITE_BYTES;
     free(*text);
     if (too_long)
-        return kvg_fail(error, KVG_EXIT_USAGE, "%s: longer than %d bytes; is it a suite?", path,
+        return kvg_fail(error, KVG_EXIT_USAGE, "%s: longer than %d bytes, the most a suite may have", path,
                         MAX_SUITE_BYTES);
     return kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot read the suite", path);
 }

@@ -34,9 +34,9 @@ struct kvg_suite {
     int64_t count; /* of sweeps */
 };
 
-/* On failure nothing is left to free. */
+/* 0, or -1 with the error and nothing to free. */
 int kvg_suite_read(const char *path, struct kvg_suite *suite, struct kvg_error *error);
-/* The same from memory; `path` names it in errors. */
+/* The same from memory; errors call it `path`. */
 int kvg_suite_parse(const char *path, const char *text, size_t length, struct kvg_suite *suite,
                     struct kvg_error *error);
 void kvg_suite_free(struct kvg_suite *suite);
