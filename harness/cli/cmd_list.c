@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cmd_list.c: `kvgauge list`: what would run, and what there is to choose from. One canonical case string a
- * line on stdout, nothing else, so that the output can be piped; or one of the tables.
+ * cmd_list.c: `kvgauge list`: prints the cases that would run, one canonical case string a line and nothing else,
+ * so that the output can be piped; or a table of the kernels, inputs, suites or axes.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #include "harness/plan/shipped.h"
 #include "harness/plan/suite.h"
 
-/* Keys beyond the letters: no short options. */
+/* Keys beyond the range of characters, so that there are no short options. */
 enum what { LIST_CASES = 0, LIST_KERNELS = 0x100, LIST_INPUTS, LIST_SUITES, LIST_AXES };
 
 struct list_options {
@@ -80,11 +80,11 @@ static int list_cases(const struct list_options *o)
 
 /* ------------------------------------------------------------------------------------------ kernels */
 
-/* Does the kernel take anything on this machine? Tried on plain problems of every phase it has an entry point
- * for, every path and dtype that have a meaning together; `why` is the last refusal. */
+/* 1 when the kernel takes some problem on this machine. Tried are default problems of every phase that it has an
+ * entry point for, with every path and dtype that go together. `why` receives the last refusal. */
 static int runs_here(const struct kvg_kernel *kernel, char *why, size_t size)
 {
-    snprintf(why, size, "neither stores nor attends");
+    snprintf(why, size, "has neither store nor attention");
     for (int phase = KVG_PHASE_STORE; phase <= KVG_PHASE_PREFILL; phase++)
         for (int path = KVG_PATH_DEQUANT; path <= KVG_PATH_FP8; path++)
             for (int dtype = KVG_CACHE_AUTO; dtype <= KVG_CACHE_FP8_E4M3FNUZ; dtype++) {
@@ -114,7 +114,7 @@ static const char *what_it_does(const struct kvg_kernel *kernel)
     return kernel->store ? "store" : kernel->quantize_q ? "quantize_q" : "nothing";
 }
 
-/* "40", or "33/40/40": its rank in decode, append and prefill, each on the default case. */
+/* "40", or "33/40/40": the ranks in decode, append and prefill, each of the default case. */
 static void rank_text(const struct kvg_kernel *kernel, char *text, size_t size)
 {
     if (!kernel->rank_for) {
@@ -127,7 +127,7 @@ static void rank_text(const struct kvg_kernel *kernel, char *text, size_t size)
         struct kvg_case c;
         kvg_case_default(&c);
         c.phase = (enum kvg_phase)(KVG_PHASE_DECODE + i);
-        kvg_case_complete(&c, NULL); /* the default case has no contradictions */
+        kvg_case_complete(&c, NULL); /* cannot fail for the default case */
         kvg_case_problem(&c, &problem);
         rank[i] = kvg_kernel_rank(kernel, &problem);
     }
@@ -166,7 +166,7 @@ static int list_inputs(void)
     for (int64_t i = 0; (input = kvg_input_synthetic(i)); i++)
         printf("%-16s  %s\n", input->name, input->help);
     if (kvg_captured_info("smollm2", &info, &error)) {
-        printf("%-16s  captured tensors, not to be had here: %s\n", "smollm2", error.text);
+        printf("%-16s  captured tensors, not found: %s\n", "smollm2", error.text);
         return KVG_EXIT_OK;
     }
     printf("%-16s  captured from %s: layers", "smollm2", info.model);
@@ -218,7 +218,7 @@ static int list_suites(void)
         code = one > code ? one : code;
     }
     kvg_shipped_free_names(names, count);
-    printf("\nThey lie in %s. A suite of your own: kvgauge run --suite FILE.yaml.\n", folder);
+    printf("\nFolder: %s. A suite of your own: kvgauge run --suite FILE.yaml.\n", folder);
     return code;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cmd_plot.c: `kvgauge plot`: draw a result file or a journal.
+ * cmd_plot.c: `kvgauge plot`: draws a result file or a journal.
  */
 #include <limits.h>
 #include <stdio.h>
@@ -39,11 +39,11 @@ static void parse_formats(const char *list, struct kvg_plot_options *o, struct a
         else if (n == 3 && strncmp(at, "png", 3) == 0)
             o->png = 1;
         else
-            argp_error(state, "--format %s: not a comma list of svg and png", list);
+            argp_error(state, "--format %s: svg, png or svg,png would be right", list);
         at += n + (at[n] == ',');
     }
     if (!o->svg && !o->png)
-        argp_error(state, "--format names no format; svg, png or svg,png");
+        argp_error(state, "--format names no format; svg, png or svg,png would be right");
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -84,7 +84,8 @@ static int plot(struct plot_options *o, struct kvg_error *error)
     struct kvg_results results;
     char scripts[PATH_MAX], folder[PATH_MAX];
     if (kvg_data_dir(KVG_DATA_PLOT, scripts, sizeof(scripts)))
-        return kvg_fail(error, KVG_EXIT_TROUBLE, "the plot scripts are not found: %.500s", scripts);
+        return kvg_fail(error, KVG_EXIT_TROUBLE, "the plot scripts are in none of these folders: %.500s",
+                        scripts);
     if (!o->plot.out_dir) {
         kvg_default_plot_dir(folder, sizeof(folder));
         o->plot.out_dir = folder;

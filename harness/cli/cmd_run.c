@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cmd_run.c: `kvgauge run`: plan, check the files, run each case in a worker, keep each row at once, and at
- * the end (or when interrupted) build the result file, the table and the plots from what was kept.
+ * cmd_run.c: `kvgauge run`: makes the plan, checks the files, runs each case in a worker and writes each row to
+ * the journal at once. At the end, or when interrupted, it makes the result file, the table and the plots from
+ * the journal.
  */
 #include <errno.h>
 #include <math.h>
@@ -31,17 +32,17 @@
 /* ---- a run ---- */
 
 struct tally {
-    int64_t done;    /* rows of this call */
+    int64_t done;    /* rows made by this call */
     int interrupted; /* by a signal */
 };
 
-/* A case that a resumed run does again. */
+/* A resumed run repeats such a case. */
 static int failed_to_finish(const struct kvg_row *row)
 {
     return row->status == KVG_TIMEOUT || row->status == KVG_CRASHED || row->status == KVG_OUT_OF_MEMORY;
 }
 
-/* How often a case was tried before, and whether the last try stands. */
+/* How often a case was tried before; *stands says whether the last row is kept. */
 static int64_t attempts_before(const struct kvg_results *earlier, const struct kvg_case *c, int *stands)
 {
     char id[17];
@@ -57,13 +58,13 @@ static int64_t attempts_before(const struct kvg_results *earlier, const struct k
     return attempts;
 }
 
-/* What a case costs next to others, roughly: timing takes a second or two, verifying a tenth of that. */
+/* The relative cost of a case, for the time left: timing takes one or two seconds, verifying a tenth of that. */
 static double weight(const struct kvg_run_command *command, const struct kvg_case *c)
 {
     return c->cache_state == KVG_STATE_NONE || command->run.verify_only ? 1 : 10;
 }
 
-/* A case in a few words, the telling ones first. */
+/* A case in a few words for the progress line, the most important axes first. */
 static void label_case(const struct kvg_case *c, char *text, size_t size)
 {
     static const enum kvg_axis axes[] = {KVG_AXIS_PHASE,   KVG_AXIS_PATH,        KVG_AXIS_KV_CACHE_DTYPE,
@@ -87,7 +88,7 @@ static int set_repro(const struct kvg_run_options *run, const struct kvg_case *c
     return failed ? -1 : 0;
 }
 
-/* One case: 0, 1 when interrupted, -1 with the error. */
+/* Runs one case. 0, 1 when interrupted, or -1 with the error. */
 static int run_one(const struct kvg_run_command *command, struct kvg_worker *worker,
                    struct kvg_run_files *files, const struct kvg_case *c, int64_t attempt,
                    struct kvg_progress *progress, struct kvg_error *error)
@@ -143,7 +144,7 @@ static int run_cases(const struct kvg_run_command *command, const struct kvg_pla
 
 /* ---- what comes out ---- */
 
-/* Rows of cases that were tried again later do not count. */
+/* 1 when a later row repeats the case. Such a row does not count. */
 static int superseded(const struct kvg_results *results, int64_t i)
 {
     for (int64_t j = i + 1; j < results->count; j++)
@@ -178,7 +179,7 @@ static int all_planned_done(const struct kvg_plan *plan, const struct kvg_result
     return standing + tally->done >= plan->count;
 }
 
-/* Plots; that they failed is said, and is no reason to doubt the rows. Each run has a folder of its own. */
+/* Draws plots into a folder of this run. A failure is reported and does not change the exit code. */
 static void draw(const struct kvg_run_command *command, const struct kvg_results *results, const char *file)
 {
     char scripts[KVG_PATH_MAX], folder[KVG_PATH_MAX], of_run[2 * KVG_PATH_MAX];
@@ -192,7 +193,7 @@ static void draw(const struct kvg_run_command *command, const struct kvg_results
     struct kvg_plot_options plot = {
         .script_dir = scripts, .out_dir = of_run, .only = NULL, .svg = 1, .png = 1, .report = NULL};
     if (kvg_data_dir(KVG_DATA_PLOT, scripts, sizeof scripts))
-        fprintf(stderr, "kvgauge: no plots: their scripts are in none of these places: %s\n", scripts);
+        fprintf(stderr, "kvgauge: no plots: the plot scripts are in none of these folders: %s\n", scripts);
     else if (kvg_plot_all(results, &plot, &error))
         fprintf(stderr, "kvgauge: no plots: %s\n", error.text);
     else if (!command->quiet)
@@ -226,7 +227,7 @@ static int times_anything(const struct kvg_run_command *command, const struct kv
     return 0;
 }
 
-/* The machine's roofs; NaN where nothing will be held against them. */
+/* Measures the roofs of the machine; NaN when no case is timed. */
 static int add_roofs(struct kvg_facts *machine, int measure)
 {
     struct kvg_roofs roofs = {.read = NAN, .copy = NAN, .cache = NAN, .flops = NAN};
@@ -241,7 +242,7 @@ static int add_roofs(struct kvg_facts *machine, int measure)
            kvg_facts_set_text(machine, "roof_isa", kvg_roof_isa());
 }
 
-/* Name the files and open the journal, of a new run or of an earlier one. */
+/* Names the files and opens the journal of a new run or of an earlier one. */
 static int open_files(const struct kvg_run_command *command, int argc, char **argv,
                       const struct kvg_plan *plan, struct kvg_run_files *files, struct kvg_results *earlier,
                       struct kvg_error *error)
@@ -276,14 +277,14 @@ static sigset_t our_signals(void)
     return ours;
 }
 
-/* From now on they wait until the result file is written. */
+/* Blocks them until the result file is written. */
 static void hold_signals(sigset_t *old)
 {
     const sigset_t ours = our_signals();
     sigprocmask(SIG_BLOCK, &ours, old);
 }
 
-/* Those that have come meanwhile are dropped: the run has dealt with them. */
+/* Drops the signals that have come meanwhile, because the run has acted on them, and unblocks. */
 static void release_signals(const sigset_t *old)
 {
     const sigset_t ours = our_signals();
@@ -293,7 +294,7 @@ static void release_signals(const sigset_t *old)
     sigprocmask(SIG_SETMASK, old, NULL);
 }
 
-/* Instead of the table: why the exit code is what it is, in a line. */
+/* With --quiet, in place of the table: one line with the reason of the exit code. */
 static void say_failures(const struct kvg_results *results, const struct kvg_run_files *files)
 {
     int64_t failed = 0, ran = 0;
@@ -308,12 +309,12 @@ static void say_failures(const struct kvg_results *results, const struct kvg_run
     char *file = kvg_argv_quote_word(files->h5);
     if (ran == 0 && results->count > 0)
         fprintf(stderr,
-                "kvgauge: nothing ran: %lld skipped, the first because %s; `kvgauge show %s` tells more\n",
+                "kvgauge: nothing ran: %lld skipped, the first because %s; `kvgauge show %s` shows all\n",
                 (long long)results->count, results->rows[0].reason, file ? file : "FILE");
     else if (failed > 0)
         fprintf(
             stderr,
-            "kvgauge: %lld of %lld rows did not pass, the first %s%s%s: %s; `kvgauge show %s` tells more\n",
+            "kvgauge: %lld of %lld rows did not pass, the first %s%s%s: %s; `kvgauge show %s` shows all\n",
             (long long)failed, (long long)ran, kvg_status_name((enum kvg_status)first->status),
             first->suspected[0] ? ", suspected: " : "", first->suspected, first->reason,
             file ? file : "FILE");
@@ -327,7 +328,7 @@ static int run_plan(const struct kvg_run_command *command, int argc, char **argv
     struct kvg_error error, file_error;
     struct tally tally = {0};
     sigset_t old;
-    hold_signals(&old); /* before the roofs make threads: each thread has a mask of its own */
+    hold_signals(&old); /* before the roofs start threads, which inherit the mask */
     if (open_files(command, argc, argv, plan, &files, &earlier, &error)) {
         release_signals(&old);
         kvg_run_files_abandon(&files);
@@ -344,7 +345,7 @@ static int run_plan(const struct kvg_run_command *command, int argc, char **argv
     char *journal = kvg_argv_quote_word(files.journal_path);
     if (lost) {
         code = kvg_report_error(&file_error);
-        fprintf(stderr, "kvgauge: the rows are safe in %s; `kvgauge run --resume %s` builds the rest\n",
+        fprintf(stderr, "kvgauge: the rows are safe in %s; `kvgauge run --resume %s` makes the result file\n",
                 files.journal_path, journal ? journal : "FILE");
     } else if (results.count > 0) {
         show(command, &results, &files);
@@ -352,7 +353,8 @@ static int run_plan(const struct kvg_run_command *command, int argc, char **argv
             draw(command, &results, files.h5);
     }
     if (tally.interrupted) {
-        fprintf(stderr, "kvgauge: interrupted after %lld of %lld cases; `kvgauge run --resume %s` goes on\n",
+        fprintf(stderr,
+                "kvgauge: interrupted after %lld of %lld cases; `kvgauge run --resume %s` continues\n",
                 (long long)results.count, (long long)plan->count, journal ? journal : "FILE");
         code = KVG_EXIT_INTERRUPTED;
     } else if (!lost) {
@@ -376,7 +378,7 @@ static int dry_run(const struct kvg_plan *plan)
     return KVG_EXIT_OK;
 }
 
-/* In this process, so that a profiler needs to follow no child. */
+/* Runs the cases in this process, so that a profiler need not follow a child process. */
 static int profile(const struct kvg_run_command *command, const struct kvg_plan *plan)
 {
     struct kvg_session *session = kvg_session_new();
@@ -396,7 +398,7 @@ static int profile(const struct kvg_run_command *command, const struct kvg_plan 
     return ran > 0 ? KVG_EXIT_OK : KVG_EXIT_TROUBLE;
 }
 
-/* One file holds one case; and where dumps cannot be written is better known before the run than in it. */
+/* A FILE.h5 takes one case only. A place that cannot be written is reported before the run. */
 static int check_dump(const struct kvg_run_command *command, const struct kvg_plan *plan,
                       struct kvg_error *error)
 {
@@ -405,7 +407,7 @@ static int check_dump(const struct kvg_run_command *command, const struct kvg_pl
     if (!to || command->dry_run)
         return 0;
     if (!*to)
-        return kvg_fail(error, KVG_EXIT_USAGE, "--dump: a folder's name would be right");
+        return kvg_fail(error, KVG_EXIT_USAGE, "--dump: the name of a folder would be right");
     if (kvg_dump_name(to, "0000000000000000", path, sizeof path, error))
         return -1;
     if (strcmp(path, to) == 0 && plan->count > 1)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cmd_show.c: `kvgauge show`: a result file or a journal as a table for people, or as CSV, JSON, Markdown or
- * HDF5 for programs. It shows and does not judge: rows that failed do not change its exit code.
+ * cmd_show.c: `kvgauge show`: prints a result file or a journal as a table for people, or as CSV, JSON, Markdown
+ * or HDF5 for programs. Rows that failed do not change its exit code.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -111,7 +111,7 @@ static int unknown_column(const char *name, struct kvg_error *error)
                     name, hint);
 }
 
-/* The columns of a comma list; malloc'ed array, NULL with the error. */
+/* The columns that a comma list names, as a malloc'ed array; NULL with the error. */
 static const struct kvg_column **choose_columns(const char *list, int64_t *n, struct kvg_error *error)
 {
     size_t most = strlen(list) / 2 + 1;
@@ -161,7 +161,7 @@ static int print_to(FILE *out, const struct show_options *o, const struct kvg_re
     return 0;
 }
 
-/* Written beside its target and renamed, so that a failure leaves what was there. */
+/* Writes beside the target and renames, so that a failure leaves an existing file as it is. */
 static int print_to_file(const struct show_options *o, const struct kvg_results *results,
                          const struct kvg_column *const *columns, int64_t n, struct kvg_error *error)
 {
@@ -203,8 +203,8 @@ static int show(const struct show_options *o, struct kvg_error *error)
     else if (o->out)
         failed = print_to_file(o, &results, columns, n, error);
     else
-        failed =
-            print_to(stdout, o, &results, columns, n, error) && !ferror(stdout); /* that one main reports */
+        failed = print_to(stdout, o, &results, columns, n, error) &&
+                 !ferror(stdout); /* main reports a failed stdout */
     kvg_results_free(&results);
     free(columns);
     return failed;

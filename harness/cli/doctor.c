@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * doctor.c: read what Linux says about the machine.
+ * doctor.c: see doctor.h.
  */
 #include "doctor.h"
 
@@ -90,7 +90,6 @@ int kvg_doctor_library(const char *soname, const char *const *folders, char *pat
     return 0;
 }
 
-/* The folder, or the nearest one above it that exists. */
 void kvg_doctor_nearest_folder(char *path)
 {
     while (*path && access(path, F_OK)) {
@@ -102,7 +101,6 @@ void kvg_doctor_nearest_folder(char *path)
     }
 }
 
-/* By writing: permission bits say little to root, on a read-only mount or on a full disk. */
 int kvg_doctor_try_to_write(const char *folder)
 {
     char path[1100];

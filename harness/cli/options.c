@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * options.c: the options that choose cases, and argp with better manners.
+ * options.c: the options that choose cases, and a check of long options before argp sees them.
  */
 #include "options.h"
 
@@ -150,7 +150,7 @@ static void hyphenate(char *name, size_t length)
             name[i] = '-';
 }
 
-/* Looks at each long option before argp does. */
+/* Checks each long option: hyphens for underscores, and an error with the nearest name for an unknown one. */
 static void check_long_options(const struct argp *argp, int argc, char **argv)
 {
     static const char *const argp_own[] = {"help", "usage", "version"};
@@ -160,7 +160,7 @@ static void check_long_options(const struct argp *argp, int argc, char **argv)
         all.name[all.count++] = argp_own[i];
     for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
         if (strcmp(argv[i], "-h") == 0)
-            argv[i] = "--help"; /* argp's own short name for it is -? */
+            argv[i] = "--help"; /* argp itself knows only -? */
         if (strncmp(argv[i], "--", 2))
             continue;
         char *name = argv[i] + 2;
@@ -176,7 +176,7 @@ static void check_long_options(const struct argp *argp, int argc, char **argv)
             usage_error(argv[0], "there is no option '--%s'%s", word, hint);
         }
         if (found >= 0 && all.takes_argument[found] && name[length] != '=')
-            i++; /* the next word is its argument, whatever it looks like */
+            i++; /* the next word is its argument, even if it begins with "--" */
     }
 }
 
@@ -224,7 +224,7 @@ void kvg_plan_print_cases(const struct kvg_plan *plan)
 
 int kvg_report_error(const struct kvg_error *error)
 {
-    fflush(stdout); /* so that on a terminal the message stands below what was printed */
+    fflush(stdout); /* so that on a terminal the message comes after what was printed */
     fprintf(stderr, "kvgauge: %s\n", error->text);
     return (int)error->exit_code;
 }

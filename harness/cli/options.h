@@ -32,8 +32,8 @@
 #define KVG_OPTION_FIRST 0x1000
 
 struct kvg_plan_options {
-    /* Text points into argv. Without --suite, --case and any axis, suite is "quick"; with an axis and without
-     * --suite, the plan is the product of the axes given, all others at their default. */
+    /* As given; text points into argv. kvg_plan_options_make takes suite "quick" where neither --suite, --case nor
+     * an axis is given. With an axis and without --suite the plan is the product of the given axes. */
     struct kvg_plan_request request;
     const char
         *plugins[KVG_MAX_PLUGINS + 1]; /* --plugin FILE.so, NULL-terminated (as kvg_run_options wants) */
@@ -46,11 +46,11 @@ extern const struct argp kvg_plan_argp;
 /* kvg_plan_argp alone, under the header "Which cases:". */
 extern const struct argp_child kvg_plan_children[];
 
-/* argp_parse, with two differences: an unknown long option is answered with the nearest known one, and a
- * usage error always ends the process with KVG_EXIT_USAGE. Options may stand behind arguments. */
+/* argp_parse with two differences: the error for an unknown long option names the nearest known one, and every
+ * usage error ends the process with KVG_EXIT_USAGE. Options may follow arguments. */
 void kvg_options_parse(const struct argp *argp, int argc, char **argv, void *input);
 
-/* Loads the plug-ins and makes the plan. 0, or -1 with the error. */
+/* Loads the plug-ins and makes the plan. 0 (kvg_plan_free is due), or -1 with the error. */
 int kvg_plan_options_make(const struct kvg_plan_options *options, struct kvg_plan *plan,
                           struct kvg_error *error);
 

@@ -44,7 +44,7 @@ void kvg_progress_line(const struct kvg_progress *p, const char *label, double e
         snprintf(trouble, sizeof trouble, ", %lld not passed", (long long)p->troubled);
     snprintf(text, size, "[%lld/%lld] %s%s%s  %s", (long long)p->done, (long long)p->total, past, left,
              trouble, label);
-    /* One column less than the terminal has: a full line would wrap. */
+    /* One column less than the terminal has, because some terminals wrap a full line. */
     if (width > 1 && strlen(text) > (size_t)width - 1 && (size_t)width - 1 < size)
         text[width - 1] = '\0';
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * run_command.c: the command line of `kvgauge run`, and the recorded one that --resume repeats.
+ * run_command.c: parses the command line of `kvgauge run`, and the one in a journal that --resume repeats.
  */
 #include "run_command.h"
 
@@ -183,7 +183,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case ARGP_KEY_END:
         if (c->out && c->resume)
-            argp_error(state, "--resume goes on in the file it names; --out does not go with it");
+            argp_error(state, "--resume writes to the file it names; --out does not go with it");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -204,7 +204,7 @@ const struct argp kvg_run_argp = {
 
 /* ---- the command line ---- */
 
-/* Parses a command line; --benchmark_* is Google Benchmark's and is taken out before argp sees it. */
+/* Parses a command line. The flags of Google Benchmark are taken out before argp sees them. */
 static int parse_command(int argc, char **argv, struct kvg_run_command *c, struct kvg_error *error)
 {
     char **rest = calloc((size_t)argc + 1, sizeof *rest);
@@ -229,7 +229,7 @@ static int parse_command(int argc, char **argv, struct kvg_run_command *c, struc
     return kvg_benchmark_flags(c->run.benchmark_flags, &c->run, &c->benchmark_out, error);
 }
 
-/* Does the command line say which cases? */
+/* 1 when an option chooses cases. */
 static int names_cases(int argc, char **argv, const struct kvg_run_command *c)
 {
     const struct kvg_plan_request *r = &c->plan.request;
@@ -242,7 +242,7 @@ static int names_cases(int argc, char **argv, const struct kvg_run_command *c)
     return r->case_string || r->filter;
 }
 
-/* --resume without cases: those of the recorded command line. */
+/* --resume alone: the command line that the journal holds. */
 static int recall(struct kvg_run_command *command, struct kvg_error *error)
 {
     struct kvg_run_files files = {0};
@@ -257,11 +257,10 @@ static int recall(struct kvg_run_command *command, struct kvg_error *error)
     kvg_results_free(&header);
     if (!argv || argc < 2) {
         kvg_argv_free(argv);
-        return kvg_fail(error, KVG_EXIT_USAGE,
-                        "%s: does not say which cases it wanted; --suite or axes would help",
+        return kvg_fail(error, KVG_EXIT_USAGE, "%s: the journal holds no command line; give --suite or axes",
                         files.journal_path);
     }
-    /* "kvgauge run ...": the options start behind the second word */
+    /* "kvgauge run ...": the options follow the second word */
     int failed = parse_command(argc - 1, argv + 1, &recorded, error);
     recorded.recalled = argv;
     recorded.resume = command->resume;
