@@ -414,7 +414,7 @@ int kvg_cmd_doctor(int argc, char **argv)
                report.missing == 1 ? "is" : "are");
     else if (report.noisy)
         printf("\nReady; %d condition%s measured times vary more.\n", report.noisy,
-               report.noisy == 1 ? "" : "s");
+               report.noisy == 1 ? " makes" : "s make");
     else
         printf("\nReady.\n");
     return report.missing ? KVG_EXIT_TROUBLE : KVG_EXIT_OK;
