@@ -1,5 +1,4 @@
-# The option sections of the manual page are those that the program writes, --help names no option that the page lacks,
-# and the page has no fault.
+# The option sections of the manual page are up to date, the page has every option of --help, and groff accepts it.
 page=$KVG_SOURCE/harness/cli/kvgauge.1
 "$KVGAUGE" man-page < "$page" | diff "$page" - ||
     echo "bring it up to date: build/kvgauge man-page < harness/cli/kvgauge.1 > new.1 && mv new.1 harness/cli/kvgauge.1"

@@ -1,6 +1,5 @@
-# The repro of a row, run by a shell, makes a row with the same repro and the same numbers, but for those that a clock
-# or the state of the machine decides. The runs below have every option that is part of a
-# repro; test_repro.c knows which they are.
+# A shell runs the repro of a row. The new row has the same repro and the same numbers, except those that depend on a clock
+# or on the state of the machine. The runs below use every option that a repro can have; test_repro.c checks that list.
 gcc -O1 -shared -fPIC -I "$KVG_SOURCE/kernels" -o "it's.so" "$KVG_SOURCE/tests/plugins/faulty.c" -lm || exit 1
 shape="--phase decode --input outlier --context 40 --heads 4/2 --head-dim 32 --threads 1"
 cat > compare.py <<'PY'

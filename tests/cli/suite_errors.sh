@@ -1,4 +1,4 @@
-# A wrong suite file is named with line and column, and nothing runs.
+# The error for a wrong suite file names line and column, and nothing runs.
 try() { printf "$1" > my.yaml; "$KVGAUGE" list --suite my.yaml 2>&1; echo "exit $?"; }
 try 'sweeps:\n  - phase: [decode\n'
 try 'sweeps:\n  - phase: decode\n   context: 1k\n'

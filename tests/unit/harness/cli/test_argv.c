@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_argv.c: arguments to a line and back; sh(1) reads the line as we do.
+ * test_argv.c: arguments to a line and back, compared with a POSIX shell.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_progress.c: the line that tells how far a run is.
+ * test_progress.c: the progress line.
  */
 #include <setjmp.h>
 #include <stdarg.h>

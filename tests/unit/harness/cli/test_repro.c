@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_repro.c: the command that repeats a row. Its table knows every option of `kvgauge run` and every field of
- * struct kvg_run_options; what it writes is read back by the command line's own parser.
+ * test_repro.c: the command that repeats a row. Its table must have every option of `kvgauge run` and every field of
+ * struct kvg_run_options. The command is parsed again with the parser of the command line.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -61,7 +61,7 @@ static int names_field(const char *fields, const char *name)
     return 0;
 }
 
-/* The JSON that goes to a worker has every field: one that is missing there has no effect on a row. */
+/* The JSON for a worker has every field: a field that it lacks has no effect on a row. */
 static json_t *json_of(const struct kvg_run_options *run)
 {
     char *text = kvg_run_options_to_json(run);
@@ -128,9 +128,9 @@ static void usual_options_are_left_out(void **state)
 static const char *const plugins[] = {"./a.so", "it's a b.so", NULL};
 static const char *const warmup[] = {"--benchmark_out=x y.json", "--benchmark_min_warmup_time=0.25", NULL};
 
-/* One option at a time; as many entries as the table has writers. */
+/* One entry for each writer of the table. */
 static const struct change {
-    const char *option, *wanted; /* wanted: how it stands in the command */
+    const char *option, *wanted; /* wanted: the expected part of the command */
     struct kvg_run_options run;  /* fields that are not 0 are set */
 } changes[] = {
     {"plugin", " --plugin ./a.so --plugin 'it'\\''s a b.so' ", {.plugins = plugins}},
@@ -183,7 +183,7 @@ static void what_changes_a_row_is_written(void **state)
     }
 }
 
-/* What only timing depends on has no place where nothing is timed. */
+/* Options of timing are left out where nothing is timed. */
 static void an_untimed_case_needs_no_timing(void **state)
 {
     static const char *const absent[] = {"--verify-only", "--min-time", "--cuda-graph", "--benchmark"};
@@ -202,7 +202,7 @@ static void an_untimed_case_needs_no_timing(void **state)
     free(verified);
 }
 
-/* The command, read as a shell and the command line read it, has the same options and the same repro. */
+/* Split as by a shell and parsed, the command gives the same options and the same repro. */
 static void commands_come_back(void **state)
 {
     struct kvg_run_options run;

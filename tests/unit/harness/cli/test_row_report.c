@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_row_report.c: the report of one row: its columns stand below each other however long their names are.
+ * test_row_report.c: the report of one row: values and meanings are aligned for names of any length.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +13,7 @@
 
 #include "harness/cli/row_report.h"
 
-/* Where, in the line of this column, a text begins; fails where there is no such line. */
+/* The offset of a text in the line of the column; fails where there is no such line. */
 static long place_in_line(const char *report, const char *column, const char *text)
 {
     char start[80];
@@ -57,7 +57,7 @@ static void values_and_meanings_are_aligned(void **state)
         assert_int_equal(place_in_line(report, names[i], kvg_column_find(names[i])->long_name), value + 18);
     free(report);
 
-    /* Without the long ones the column is as narrow as what is there. */
+    /* Without long names the column of names is narrower. */
     kvg_row_free(&row);
     assert_int_equal(kvg_row_init(&row), 0);
     row.status = KVG_PASSED;

@@ -14,7 +14,7 @@
 
 #include "harness/cli/run_files.h"
 
-/* Two runs of one second choose one name before either has made a file. */
+/* Two runs in the same second choose the same name before either has made a file. */
 static void two_runs_of_one_second(void **state)
 {
     struct kvg_run_files files[2] = {{.journal = NULL}};
@@ -25,7 +25,7 @@ static void two_runs_of_one_second(void **state)
     assert_int_equal(kvg_run_facts(&run, 2, argv, "two_at_once", 0), 0);
     for (int i = 0; i < 2; i++)
         assert_int_equal(kvg_run_files_name(&files[i], NULL, "two_at_once", &error), 0);
-    snprintf(files[1].h5, sizeof files[1].h5, "%s", files[0].h5); /* should the second have turned */
+    snprintf(files[1].h5, sizeof files[1].h5, "%s", files[0].h5); /* in case a new second has begun */
     snprintf(files[1].journal_path, sizeof files[1].journal_path, "%s", files[0].journal_path);
     for (int i = 0; i < 2; i++)
         assert_int_equal(kvg_run_files_create(&files[i], &run, &machine, 0, &error), 0);
@@ -82,7 +82,7 @@ static size_t named(const struct kvg_run_files *files, const char *name, double 
     return found;
 }
 
-/* Every case once: a case that ran again takes the place of its earlier self. */
+/* A case that ran again replaces its earlier entries. */
 static void reports_are_merged(void **state)
 {
     struct kvg_run_files files = {.benchmark_path = "never written"};
@@ -108,7 +108,7 @@ static void reports_are_merged(void **state)
     assert_int_equal(kvg_run_files_benchmark(&files, NULL, &error), 0); /* a case that was not timed */
     assert_int_equal(kvg_run_files_benchmark(&files, "no JSON", &error), -1);
     kvg_run_files_abandon(&files);
-    assert_int_equal(kvg_run_files_benchmark(&files, first, &error), 0); /* nobody asked for the file */
+    assert_int_equal(kvg_run_files_benchmark(&files, first, &error), 0); /* without --benchmark_out */
 }
 
 int main(void)

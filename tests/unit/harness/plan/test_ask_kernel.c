@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_ask_kernel.c: kernels of a GPU are asked in another process, and a plan asks no others itself.
+ * test_ask_kernel.c: `supports` of GPU kernels runs in a child process, also when a plan is made.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,9 +16,9 @@
 #include "harness/plan/plan.h"
 #include "kernels/registry.h"
 
-static int64_t asked_here; /* calls in this process: a child counts in its own copy */
+static int64_t asked_here; /* calls in this process; a child counts in its own copy */
 
-/* Takes contexts up to 4096 and says who was asked. */
+/* Takes contexts up to 4096; the reason has the number of the process. */
 static int supports_short(const struct kvg_problem *p, char *why, size_t size)
 {
     asked_here++;
@@ -112,7 +112,7 @@ static void a_child_that_dies_has_said_no(void **unused)
     kvg_asker_free(NULL);
 }
 
-/* Globs and `best` go through the child: no kernel of a GPU is asked in the process that plans. */
+/* For globs and `best` too, GPU kernels are asked in the child. */
 static void a_plan_asks_no_device(void **unused)
 {
     static const struct kvg_kernel *const list[] = {&on_gpu};

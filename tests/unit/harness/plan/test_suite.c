@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_suite.c: suite files: what a right one means, and where a wrong one is said to be wrong. Lines and
+ * test_suite.c: suite files: the axes of right ones, and line and column in the errors for wrong ones. Lines and
  * columns are counted by hand, from 1.
  */
 #include <setjmp.h>
@@ -192,7 +192,7 @@ static void wrong_suites_say_where(void **unused)
     }
 }
 
-/* Cut anywhere, with any byte changed: no crash, no leak (the sanitizers look), always an error or a suite.
+/* Cut at any byte, or with any byte changed: no crash, no leak (under sanitizers), and an error or a suite.
  */
 static void damaged_suites_are_taken_or_refused(void **unused)
 {
