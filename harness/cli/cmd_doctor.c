@@ -98,7 +98,7 @@ static void check_cpu(struct report *report, const struct kvg_facts *facts)
             online = (int64_t)number_of(facts, "cpus_online");
     say(report, OK, "cpus", "this process may use %" PRId64 " of %" PRId64 " (%s)", usable, online,
         text_of(facts, "affinity"));
-    double cpus = kvg_doctor_cpu_quota(quota, sizeof quota);
+    double cpus = kvg_doctor_read_cpu_quota(quota, sizeof quota);
     if (cpus > 0 && cpus < (double)usable) {
         say(report, NOISY, "cpu quota", "%s allows %.2f of the %" PRId64 " CPUs", quota, cpus, usable);
         advise("run with --threads %d, or raise the quota of the container", cpus < 1 ? 1 : (int)cpus);
@@ -230,7 +230,7 @@ static void check_cublaslt(struct report *report)
                                           "/usr/local/cuda*/targets/*/lib", "/opt/cuda/lib64", NULL};
     char path[1024];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (kvg_doctor_library(names[i], folders, path, sizeof path) == 0) {
+        if (kvg_doctor_find_library(names[i], folders, path, sizeof path) == 0) {
             say(report, OK, "cuBLASLt", "%s", path);
             return;
         }
@@ -258,7 +258,7 @@ static void check_gpu(struct report *report)
 static void check_cuda_toolkit(struct report *report)
 {
     char nvcc[1024];
-    int found = kvg_doctor_program("nvcc", nvcc, sizeof nvcc) == 0;
+    int found = kvg_doctor_find_program("nvcc", nvcc, sizeof nvcc) == 0;
     if (!found && access("/usr/local/cuda/bin/nvcc", X_OK) == 0) {
         snprintf(nvcc, sizeof nvcc, "/usr/local/cuda/bin/nvcc");
         found = 1;
@@ -288,12 +288,12 @@ static void check_libraries(struct report *report)
 static void check_gnuplot(struct report *report)
 {
     char version[128], path[1024];
-    if (kvg_doctor_program("gnuplot", path, sizeof path)) {
+    if (kvg_doctor_find_program("gnuplot", path, sizeof path)) {
         say(report, MISSING, "gnuplot", "absent: no plots can be drawn");
         advise("apt-get install gnuplot-nox, as root (make run does it)");
         return;
     }
-    kvg_doctor_first_line("gnuplot --version 2>/dev/null", version, sizeof version);
+    kvg_doctor_read_first_line("gnuplot --version 2>/dev/null", version, sizeof version);
     say(report, OK, "gnuplot", "%s", *version ? version : path);
 }
 
@@ -345,7 +345,7 @@ static void check_results(struct report *report)
     char wanted[1024], folder[1024];
     kvg_default_run_dir(wanted, sizeof wanted);
     snprintf(folder, sizeof folder, "%s", wanted);
-    kvg_doctor_nearest_folder(folder);
+    kvg_doctor_cut_to_folder(folder);
     if (kvg_doctor_try_to_write(folder)) {
         say(report, MISSING, "results", "%s cannot be written: %s", wanted, strerror(errno));
         advise("name another file: kvgauge run --out FILE.h5");
@@ -389,7 +389,7 @@ int kvg_cmd_doctor(int argc, char **argv)
     kvg_options_parse(&argp, argc, argv, NULL);
     if (kvg_machine_facts(&facts)) {
         kvg_fail(&error, KVG_EXIT_TROUBLE, "out of memory");
-        return kvg_report_error(&error);
+        return kvg_error_report(&error);
     }
     say(&report, OK, "kvgauge", "%s (%s%s)", kvg_version(), kvg_git_sha(),
         kvg_git_dirty() ? ", modified" : "");

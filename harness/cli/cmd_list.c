@@ -71,8 +71,8 @@ static int list_cases(const struct list_options *o)
 {
     struct kvg_plan plan;
     struct kvg_error error;
-    if (kvg_plan_options_make(&o->plan, &plan, &error))
-        return kvg_report_error(&error);
+    if (kvg_plan_options_make_plan(&o->plan, &plan, &error))
+        return kvg_error_report(&error);
     kvg_plan_print_cases(&plan);
     kvg_plan_free(&plan);
     return KVG_EXIT_OK;
@@ -139,7 +139,7 @@ static int list_kernels(const struct list_options *o)
     int width = (int)strlen("kernel");
     struct kvg_error error;
     if (kvg_plan_options_load_plugins(&o->plan, &error))
-        return kvg_report_error(&error);
+        return kvg_error_report(&error);
     for (int64_t i = 0; i < kvg_registry_count(); i++)
         if ((int)strlen(kvg_registry_get(i)->name) > width)
             width = (int)strlen(kvg_registry_get(i)->name);
@@ -189,10 +189,10 @@ static int list_suite(const char *folder, const char *name)
     snprintf(path, sizeof path, "%s/%s.yaml", folder, name);
     const struct kvg_plan_request request = {.suite = path};
     if (kvg_suite_read(path, &suite, &error))
-        return kvg_report_error(&error);
+        return kvg_error_report(&error);
     if (kvg_plan_make(&request, &plan, &error)) {
         kvg_suite_free(&suite);
-        return kvg_report_error(&error);
+        return kvg_error_report(&error);
     }
     int64_t timed = 0;
     for (int64_t i = 0; i < plan.count; i++)
@@ -210,7 +210,7 @@ static int list_suites(void)
     int64_t count;
     struct kvg_error error;
     if (kvg_shipped_list_suites(folder, sizeof folder, &names, &count, &error))
-        return kvg_report_error(&error);
+        return kvg_error_report(&error);
     int code = KVG_EXIT_OK;
     printf("%-12s  %6s  %6s  %s\n", "suite", "cases", "timed", "what it shows");
     for (int64_t i = 0; i < count; i++) {

@@ -103,5 +103,5 @@ int kvg_cmd_plot(int argc, char **argv)
     struct plot_options o = {.plot = {.svg = 1, .png = 1, .report = stdout}};
     struct kvg_error error = {0};
     kvg_options_parse(&kvg_plot_argp, argc, argv, &o);
-    return plot(&o, &error) ? kvg_report_error(&error) : KVG_EXIT_OK;
+    return plot(&o, &error) ? kvg_error_report(&error) : KVG_EXIT_OK;
 }

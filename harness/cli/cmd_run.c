@@ -82,7 +82,7 @@ static void label_case(const struct kvg_case *c, char *text, size_t size)
 
 static int set_repro(const struct kvg_run_options *run, const struct kvg_case *c, struct kvg_row *row)
 {
-    char *command = kvg_repro(c, run);
+    char *command = kvg_repro_make(c, run);
     int failed = !command || kvg_row_set_string(&row->repro, command);
     free(command);
     return failed ? -1 : 0;
@@ -102,10 +102,10 @@ static int run_one(const struct kvg_run_command *command, struct kvg_worker *wor
         if (set_repro(&command->run, c, &row))
             result = kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory");
         else if (kvg_journal_write(files->journal, &row, error) ||
-                 kvg_run_files_benchmark(files, kvg_worker_report(worker), error))
+                 kvg_run_files_add_benchmark(files, kvg_worker_report(worker), error))
             result = -1;
-        kvg_progress_done(progress, weight(command, c),
-                          row.status != KVG_PASSED && row.status != KVG_SKIPPED);
+        kvg_progress_end_case(progress, weight(command, c),
+                              row.status != KVG_PASSED && row.status != KVG_SKIPPED);
     }
     kvg_row_free(&row);
     return result;
@@ -132,7 +132,7 @@ static int run_cases(const struct kvg_run_command *command, const struct kvg_pla
             continue;
         }
         label_case(&plan->cases[i], text, sizeof text);
-        kvg_progress_case(&progress, text);
+        kvg_progress_show_case(&progress, text);
         failed = run_one(command, worker, files, &plan->cases[i], attempt, &progress, error);
         tally->done += failed == 0;
     }
@@ -208,7 +208,7 @@ static void show(const struct kvg_run_command *command, const struct kvg_results
     char *quoted = kvg_argv_quote_word(files->h5);
     struct kvg_table_options table = {.path = quoted ? quoted : files->h5, .all = 0, .colour = -1};
     if (command->plan.request.case_string)
-        kvg_row_report(stdout, &results->rows[results->count - 1]);
+        kvg_row_print_report(stdout, &results->rows[results->count - 1]);
     else
         kvg_table_print(stdout, results, &table);
     free(quoted);
@@ -256,7 +256,7 @@ static int open_files(const struct kvg_run_command *command, int argc, char **ar
         return kvg_run_files_resume(files, earlier, error);
     int64_t bytes = (INT64_C(1) << 20) + plan->count * 8192;
     int failed = 0;
-    if (kvg_run_facts(&run, argc, argv, plan->name, plan->cases[0].seed) || kvg_machine_facts(&machine) ||
+    if (kvg_run_facts_add(&run, argc, argv, plan->name, plan->cases[0].seed) || kvg_machine_facts(&machine) ||
         kvg_device_facts(&machine) || add_roofs(&machine, times_anything(command, plan)))
         failed = kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory");
     if (!failed)
@@ -333,18 +333,18 @@ static int run_plan(const struct kvg_run_command *command, int argc, char **argv
         release_signals(&old);
         kvg_run_files_abandon(&files);
         kvg_results_free(&earlier);
-        return kvg_report_error(&error);
+        return kvg_error_report(&error);
     }
     int failed = run_cases(command, plan, &earlier, &files, &tally, &error);
     int complete = !failed && !tally.interrupted && all_planned_done(plan, &earlier, &tally);
     int code = KVG_EXIT_OK;
     if (failed)
-        code = kvg_report_error(&error);
+        code = kvg_error_report(&error);
     int lost = kvg_run_files_finish(&files, complete, &results, &file_error);
     release_signals(&old);
     char *journal = kvg_argv_quote_word(files.journal_path);
     if (lost) {
-        code = kvg_report_error(&file_error);
+        code = kvg_error_report(&file_error);
         fprintf(stderr, "kvgauge: the rows are safe in %s; `kvgauge run --resume %s` makes the result file\n",
                 files.journal_path, journal ? journal : "FILE");
     } else if (results.count > 0) {
@@ -421,10 +421,10 @@ static int run_as_asked(int argc, char **argv, const struct kvg_run_command *com
     struct kvg_plan plan;
     struct kvg_error error;
     int code;
-    if (kvg_plan_options_make(&command->plan, &plan, &error))
-        return kvg_report_error(&error);
+    if (kvg_plan_options_make_plan(&command->plan, &plan, &error))
+        return kvg_error_report(&error);
     if (check_dump(command, &plan, &error))
-        code = kvg_report_error(&error);
+        code = kvg_error_report(&error);
     else if (command->dry_run)
         code = dry_run(&plan);
     else if (command->run.profile)
@@ -439,7 +439,7 @@ int kvg_cmd_run(int argc, char **argv)
 {
     struct kvg_run_command command;
     struct kvg_error error;
-    int code = kvg_run_command_read(argc, argv, &command, &error) ? kvg_report_error(&error)
+    int code = kvg_run_command_read(argc, argv, &command, &error) ? kvg_error_report(&error)
                                                                   : run_as_asked(argc, argv, &command);
     kvg_run_command_free(&command);
     return code;

@@ -215,5 +215,5 @@ int kvg_cmd_show(int argc, char **argv)
     struct show_options o = {0};
     struct kvg_error error = {0};
     kvg_options_parse(&kvg_show_argp, argc, argv, &o);
-    return show(&o, &error) ? kvg_report_error(&error) : KVG_EXIT_OK;
+    return show(&o, &error) ? kvg_error_report(&error) : KVG_EXIT_OK;
 }

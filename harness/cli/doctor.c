@@ -26,7 +26,7 @@ static int read_line(const char *path, char *text, size_t size)
     return 0;
 }
 
-double kvg_doctor_cpu_quota(char *text, size_t size)
+double kvg_doctor_read_cpu_quota(char *text, size_t size)
 {
     char line[64];
     long long quota, period;
@@ -43,7 +43,7 @@ double kvg_doctor_cpu_quota(char *text, size_t size)
     return (double)quota / (double)period;
 }
 
-int kvg_doctor_program(const char *name, char *path, size_t size)
+int kvg_doctor_find_program(const char *name, char *path, size_t size)
 {
     const char *folder = getenv("PATH");
     while (folder && *folder) {
@@ -56,7 +56,7 @@ int kvg_doctor_program(const char *name, char *path, size_t size)
     return -1;
 }
 
-void kvg_doctor_first_line(const char *command, char *text, size_t size)
+void kvg_doctor_read_first_line(const char *command, char *text, size_t size)
 {
     text[0] = '\0';
     FILE *pipe = popen(command, "r");
@@ -68,7 +68,7 @@ void kvg_doctor_first_line(const char *command, char *text, size_t size)
     pclose(pipe);
 }
 
-int kvg_doctor_library(const char *soname, const char *const *folders, char *path, size_t size)
+int kvg_doctor_find_library(const char *soname, const char *const *folders, char *path, size_t size)
 {
     void *library = dlopen(soname, RTLD_LAZY | RTLD_LOCAL);
     for (; !library && folders && *folders; folders++) {
@@ -90,7 +90,7 @@ int kvg_doctor_library(const char *soname, const char *const *folders, char *pat
     return 0;
 }
 
-void kvg_doctor_nearest_folder(char *path)
+void kvg_doctor_cut_to_folder(char *path)
 {
     while (*path && access(path, F_OK)) {
         char *slash = strrchr(path, '/');

@@ -199,8 +199,8 @@ int kvg_plan_options_load_plugins(const struct kvg_plan_options *options, struct
     return 0;
 }
 
-int kvg_plan_options_make(const struct kvg_plan_options *options, struct kvg_plan *plan,
-                          struct kvg_error *error)
+int kvg_plan_options_make_plan(const struct kvg_plan_options *options, struct kvg_plan *plan,
+                               struct kvg_error *error)
 {
     struct kvg_plan_request request = options->request;
     int axes = 0;
@@ -222,7 +222,7 @@ void kvg_plan_print_cases(const struct kvg_plan *plan)
     }
 }
 
-int kvg_report_error(const struct kvg_error *error)
+int kvg_error_report(const struct kvg_error *error)
 {
     fflush(stdout); /* so that on a terminal the message comes after what was printed */
     fprintf(stderr, "kvgauge: %s\n", error->text);

@@ -17,8 +17,8 @@
  *     static const struct argp argp = {options, parse, NULL, doc, kvg_plan_children, NULL, NULL};
  *     kvg_options_parse(&argp, argc, argv, &o);
  *     ...
- *     if (kvg_plan_options_make(&o.plan, &plan, &error))
- *         return kvg_report_error(&error);
+ *     if (kvg_plan_options_make_plan(&o.plan, &plan, &error))
+ *         return kvg_error_report(&error);
  *
  * Keys of kvg_plan_argp are KVG_OPTION_FIRST and up; a subcommand uses letters and keys below it.
  */
@@ -32,7 +32,7 @@
 #define KVG_OPTION_FIRST 0x1000
 
 struct kvg_plan_options {
-    /* As given; text points into argv. kvg_plan_options_make takes suite "quick" where neither --suite, --case nor
+    /* As given; text points into argv. kvg_plan_options_make_plan takes suite "quick" where neither --suite, --case nor
      * an axis is given. With an axis and without --suite the plan is the product of the given axes. */
     struct kvg_plan_request request;
     const char
@@ -51,8 +51,8 @@ extern const struct argp_child kvg_plan_children[];
 void kvg_options_parse(const struct argp *argp, int argc, char **argv, void *input);
 
 /* Loads the plug-ins and makes the plan. 0 (kvg_plan_free is due), or -1 with the error. */
-int kvg_plan_options_make(const struct kvg_plan_options *options, struct kvg_plan *plan,
-                          struct kvg_error *error);
+int kvg_plan_options_make_plan(const struct kvg_plan_options *options, struct kvg_plan *plan,
+                               struct kvg_error *error);
 
 /* Loads the plug-ins alone. 0, or -1 with the error. */
 int kvg_plan_options_load_plugins(const struct kvg_plan_options *options, struct kvg_error *error);
@@ -60,6 +60,6 @@ int kvg_plan_options_load_plugins(const struct kvg_plan_options *options, struct
 void kvg_plan_print_cases(const struct kvg_plan *plan);
 
 /* Prints "kvgauge: TEXT" on stderr and returns the error's exit code. */
-int kvg_report_error(const struct kvg_error *error);
+int kvg_error_report(const struct kvg_error *error);
 
 #endif

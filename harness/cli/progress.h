@@ -20,15 +20,15 @@ struct kvg_progress {
 
 void kvg_progress_begin(struct kvg_progress *p, FILE *out, int64_t total, double total_weight, int quiet);
 /* Before a case: `label` is cut to the width of the terminal. */
-void kvg_progress_case(struct kvg_progress *p, const char *label);
+void kvg_progress_show_case(struct kvg_progress *p, const char *label);
 /* After the case. */
-void kvg_progress_done(struct kvg_progress *p, double weight, int troubled);
+void kvg_progress_end_case(struct kvg_progress *p, double weight, int troubled);
 /* Erases the line. */
 void kvg_progress_end(struct kvg_progress *p);
 
 /* The text of the line for a terminal of `width` columns (0: not cut), `elapsed` seconds after the start. The time
  * left is computed from the weights; it is left out until the first case is done. */
-void kvg_progress_line(const struct kvg_progress *p, const char *label, double elapsed, int width, char *text,
-                       size_t size);
+void kvg_progress_format_line(const struct kvg_progress *p, const char *label, double elapsed, int width,
+                              char *text, size_t size);
 
 #endif

@@ -166,7 +166,7 @@ const struct kvg_repro_option kvg_repro_options[] = {
 };
 const int64_t kvg_repro_options_count = sizeof kvg_repro_options / sizeof kvg_repro_options[0];
 
-char *kvg_repro(const struct kvg_case *c, const struct kvg_run_options *run)
+char *kvg_repro_make(const struct kvg_case *c, const struct kvg_run_options *run)
 {
     struct kvg_run_options usual;
     char text[KVG_CASE_STRING_MAX], *command = NULL;

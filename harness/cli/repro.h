@@ -27,6 +27,6 @@ extern const int64_t kvg_repro_options_count;
 
 /* "kvgauge run OPTION... --case 'STRING'", quoted for a POSIX shell: run with the same build in the same
  * folder it repeats the row. Names of files stand as they were given. malloc'ed; NULL on out of memory. */
-char *kvg_repro(const struct kvg_case *c, const struct kvg_run_options *run);
+char *kvg_repro_make(const struct kvg_case *c, const struct kvg_run_options *run);
 
 #endif

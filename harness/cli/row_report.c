@@ -95,7 +95,7 @@ static int name_width(const struct kvg_row *row)
     return width;
 }
 
-void kvg_row_report(FILE *out, const struct kvg_row *row)
+void kvg_row_print_report(FILE *out, const struct kvg_row *row)
 {
     char text[2048];
     const int width = name_width(row);

@@ -190,7 +190,7 @@ static int named(const json_t *entry, const char *name)
     return of_entry && name && strcmp(of_entry, name) == 0;
 }
 
-int kvg_run_files_benchmark(struct kvg_run_files *files, const char *report, struct kvg_error *error)
+int kvg_run_files_add_benchmark(struct kvg_run_files *files, const char *report, struct kvg_error *error)
 {
     if (!files->benchmarks || !report)
         return 0;
@@ -272,7 +272,7 @@ static void new_uuid(char text[40])
              b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
 }
 
-int kvg_run_facts(struct kvg_facts *facts, int argc, char **argv, const char *suite, uint64_t seed)
+int kvg_run_facts_add(struct kvg_facts *facts, int argc, char **argv, const char *suite, uint64_t seed)
 {
     char uuid[40], created[KVG_UTC_MAX], generator[64];
     char *rest = kvg_argv_quote(argc - 1, argv + 1), *line = NULL;

@@ -31,7 +31,7 @@ int kvg_run_files_create(struct kvg_run_files *files, const struct kvg_facts *ru
 int kvg_run_files_resume(struct kvg_run_files *files, struct kvg_results *results, struct kvg_error *error);
 
 /* Adds the report of one case, in place of earlier entries of the same case. */
-int kvg_run_files_benchmark(struct kvg_run_files *files, const char *report, struct kvg_error *error);
+int kvg_run_files_add_benchmark(struct kvg_run_files *files, const char *report, struct kvg_error *error);
 
 /* Closes the journal, makes the HDF5 file from it and writes the merged JSON. *results receives the content of the
  * file; `complete` becomes its attribute. */
@@ -43,6 +43,6 @@ void kvg_run_files_abandon(struct kvg_run_files *files);
 
 /* Adds the facts of the run: schema, uuid, time, version, argv (as "kvgauge run OPTION...", without argv[0]),
  * suite, seed. 0, or -1 on out of memory. */
-int kvg_run_facts(struct kvg_facts *facts, int argc, char **argv, const char *suite, uint64_t seed);
+int kvg_run_facts_add(struct kvg_facts *facts, int argc, char **argv, const char *suite, uint64_t seed);
 
 #endif

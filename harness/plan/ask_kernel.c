@@ -146,8 +146,8 @@ static int ask_child(struct kvg_asker *a, const struct kvg_kernel *kernel, const
     return a->failed ? -1 : 0;
 }
 
-int kvg_ask_supports(struct kvg_asker *asker, const struct kvg_kernel *kernel,
-                     const struct kvg_problem *problem, char *why, size_t size)
+int kvg_asker_ask(struct kvg_asker *asker, const struct kvg_kernel *kernel, const struct kvg_problem *problem,
+                  char *why, size_t size)
 {
     struct answer answer;
     if (kernel->device == KVG_DEVICE_CPU)

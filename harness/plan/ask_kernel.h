@@ -18,8 +18,8 @@ void kvg_asker_free(struct kvg_asker *asker);
 
 /* 1, or 0 with the reason, as kernel->supports. The kernel is one of the registry. When the child dies, or does
  * not answer within KVG_ASK_SECONDS, the answer is 0 to this question and to all later ones about GPU kernels. */
-int kvg_ask_supports(struct kvg_asker *asker, const struct kvg_kernel *kernel,
-                     const struct kvg_problem *problem, char *why, size_t size);
+int kvg_asker_ask(struct kvg_asker *asker, const struct kvg_kernel *kernel, const struct kvg_problem *problem,
+                  char *why, size_t size);
 #define KVG_ASK_SECONDS 60
 
 #endif

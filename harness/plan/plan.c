@@ -139,7 +139,7 @@ static int keep_glob(struct builder *b, const struct kvg_case *c)
         const struct kvg_kernel *kernel = kvg_registry_get(i);
         char why[256];
         if (fnmatch(c->kernel, kernel->name, 0) || !kvg_kernel_has_entry(kernel, c->phase) ||
-            !kvg_ask_supports(b->asker, kernel, &problem, why, sizeof why))
+            !kvg_asker_ask(b->asker, kernel, &problem, why, sizeof why))
             continue;
         struct kvg_case named = *c;
         snprintf(named.kernel, sizeof named.kernel, "%s", kernel->name);
@@ -153,7 +153,7 @@ static int keep_glob(struct builder *b, const struct kvg_case *c)
 static int ask(void *asker, const struct kvg_kernel *kernel, const struct kvg_problem *problem, char *why,
                size_t size)
 {
-    return kvg_ask_supports(asker, kernel, problem, why, size);
+    return kvg_asker_ask(asker, kernel, problem, why, size);
 }
 
 static int keep_best(struct builder *b, const struct kvg_case *c)

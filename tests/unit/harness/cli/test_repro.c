@@ -105,7 +105,7 @@ static char *repro_of(const struct kvg_run_options *run, const char *cache_state
 {
     struct kvg_case c;
     small_case(&c, cache_state);
-    char *command = kvg_repro(&c, run);
+    char *command = kvg_repro_make(&c, run);
     assert_non_null(command);
     return command;
 }

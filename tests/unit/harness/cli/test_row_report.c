@@ -33,7 +33,7 @@ static char *report_of(const struct kvg_row *row)
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
     assert_non_null(out);
-    kvg_row_report(out, row);
+    kvg_row_print_report(out, row);
     assert_int_equal(fclose(out), 0);
     return text;
 }

@@ -22,7 +22,7 @@ static void two_runs_of_one_second(void **state)
     struct kvg_error error;
     char *argv[] = {"kvgauge", "run", NULL};
     (void)state;
-    assert_int_equal(kvg_run_facts(&run, 2, argv, "two_at_once", 0), 0);
+    assert_int_equal(kvg_run_facts_add(&run, 2, argv, "two_at_once", 0), 0);
     for (int i = 0; i < 2; i++)
         assert_int_equal(kvg_run_files_name(&files[i], NULL, "two_at_once", &error), 0);
     snprintf(files[1].h5, sizeof files[1].h5, "%s", files[0].h5); /* in case a new second has begun */
@@ -96,19 +96,19 @@ static void reports_are_merged(void **state)
     const char *second = "{\"context\":{},\"benchmarks\":[{\"run_name\":\"b\",\"real_time\":2}]}";
     const char *third =
         "{\"context\":{\"host_name\":\"i\"},\"benchmarks\":[{\"run_name\":\"a\",\"real_time\":3}]}";
-    assert_int_equal(kvg_run_files_benchmark(&files, first, &error), 0);
-    assert_int_equal(kvg_run_files_benchmark(&files, second, &error), 0);
+    assert_int_equal(kvg_run_files_add_benchmark(&files, first, &error), 0);
+    assert_int_equal(kvg_run_files_add_benchmark(&files, second, &error), 0);
     assert_int_equal(named(&files, "a", &time), 2);
-    assert_int_equal(kvg_run_files_benchmark(&files, third, &error), 0);
+    assert_int_equal(kvg_run_files_add_benchmark(&files, third, &error), 0);
     assert_int_equal(named(&files, "a", &time), 1);
     assert_true(time == 3);
     assert_int_equal(named(&files, "b", &time), 1);
     json_t *context = json_object_get(files.benchmarks, "context");
     assert_string_equal(json_string_value(json_object_get(context, "host_name")), "i");
-    assert_int_equal(kvg_run_files_benchmark(&files, NULL, &error), 0); /* a case that was not timed */
-    assert_int_equal(kvg_run_files_benchmark(&files, "no JSON", &error), -1);
+    assert_int_equal(kvg_run_files_add_benchmark(&files, NULL, &error), 0); /* a case that was not timed */
+    assert_int_equal(kvg_run_files_add_benchmark(&files, "no JSON", &error), -1);
     kvg_run_files_abandon(&files);
-    assert_int_equal(kvg_run_files_benchmark(&files, first, &error), 0); /* without --benchmark_out */
+    assert_int_equal(kvg_run_files_add_benchmark(&files, first, &error), 0); /* without --benchmark_out */
 }
 
 int main(void)

@@ -67,7 +67,7 @@ static void a_kernel_of_the_cpu_is_asked_here(void **unused)
     asked_here = 0;
     snprintf(wanted, sizeof wanted, "process %d, 5000 keys", (int)getpid());
     assert_int_equal(
-        kvg_ask_supports(asker, &on_cpu, &(struct kvg_problem){.max_seq_len = 5000}, why, sizeof why), 0);
+        kvg_asker_ask(asker, &on_cpu, &(struct kvg_problem){.max_seq_len = 5000}, why, sizeof why), 0);
     assert_string_equal(why, wanted);
     assert_int_equal(asked_here, 1);
     kvg_asker_free(asker);
@@ -81,10 +81,9 @@ static void a_kernel_of_a_gpu_is_asked_in_one_child(void **unused)
     (void)unused;
     asked_here = 0;
     assert_int_equal(
-        kvg_ask_supports(asker, &on_gpu, &(struct kvg_problem){.max_seq_len = 4096}, first, sizeof first), 1);
+        kvg_asker_ask(asker, &on_gpu, &(struct kvg_problem){.max_seq_len = 4096}, first, sizeof first), 1);
     assert_int_equal(
-        kvg_ask_supports(asker, &on_gpu, &(struct kvg_problem){.max_seq_len = 4097}, second, sizeof second),
-        0);
+        kvg_asker_ask(asker, &on_gpu, &(struct kvg_problem){.max_seq_len = 4097}, second, sizeof second), 0);
     assert_int_equal(sscanf(first, "process %d", &one), 1);
     assert_int_equal(sscanf(second, "process %d", &two), 1);
     assert_int_equal(one, two);
@@ -102,11 +101,11 @@ static void a_child_that_dies_has_said_no(void **unused)
     struct kvg_asker *asker = kvg_asker_new();
     char why[128];
     (void)unused;
-    assert_int_equal(
-        kvg_ask_supports(asker, &deadly, &(struct kvg_problem){.max_seq_len = 1}, why, sizeof why), 0);
+    assert_int_equal(kvg_asker_ask(asker, &deadly, &(struct kvg_problem){.max_seq_len = 1}, why, sizeof why),
+                     0);
     assert_non_null(strstr(why, "died, or did not answer"));
-    assert_int_equal(
-        kvg_ask_supports(asker, &on_gpu, &(struct kvg_problem){.max_seq_len = 1}, why, sizeof why), 0);
+    assert_int_equal(kvg_asker_ask(asker, &on_gpu, &(struct kvg_problem){.max_seq_len = 1}, why, sizeof why),
+                     0);
     assert_non_null(strstr(why, "died, or did not answer"));
     kvg_asker_free(asker);
     kvg_asker_free(NULL);
