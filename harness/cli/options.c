@@ -38,7 +38,7 @@ static const struct argp_option plan_options[] = {
      "adds.",
      2},
 #define KVG_AXIS(id, name, option, arg, fallback, optional, help)                                            \
-    {option, KEY_AXIS + KVG_AXIS_##id, arg, 0, help " (default " fallback ").", 2},
+    {option, KEY_AXIS + KVG_AXIS_##id, arg, 0, help " (default " fallback ")", 2},
 #include "harness/case/axes.def"
     {0}};
 
