@@ -166,7 +166,7 @@ static int list_inputs(void)
     for (int64_t i = 0; (input = kvg_input_synthetic(i)); i++)
         printf("%-16s  %s\n", input->name, input->help);
     if (kvg_captured_info("smollm2", &info, &error)) {
-        printf("%-16s  captured tensors, not found: %s\n", "smollm2", error.text);
+        printf("%-16s  captured tensors, not to be had here: %s\n", "smollm2", error.text);
         return KVG_EXIT_OK;
     }
     printf("%-16s  captured from %s: layers", "smollm2", info.model);

@@ -1,4 +1,4 @@
-# One verdict a line. Exit code 0 when nothing is missing, 3 when something needed is missing. An argument is an error.
+# A verdict a line; 0 where all is there, 3 where something needed is missing; arguments are an error.
 "$KVGAUGE" doctor > out; echo "exit $?"
 awk 'NF && !/^ *->/ && !/^(ok|note|noisy|missing) / && !/^(Ready|[0-9]+ thing)/ {print "no verdict: " $0}' out
 for what in kvgauge cpu cpus caches memory load "CUDA driver" GPU NVTX HDF5 gnuplot kernels "suite quick" \

@@ -1,4 +1,4 @@
-# Each faulty kernel costs its own row only. The row has the reason and the command that repeats it.
+# Faulty kernels: each costs its row; the run goes on, says what happened, and how to see it again.
 gcc -O1 -shared -fPIC -I "$KVG_SOURCE/kernels" -o faulty.so "$KVG_SOURCE/tests/plugins/faulty.c" -lm || exit 1
 shape="--phase decode --input normal --context 40 --heads 4/2 --head-dim 32 --threads 1 --cache-state none"
 kernels=faulty/none,faulty/exits,faulty/killed,faulty/zeros,faulty/writes_past_out,faulty/refuses,faulty/needs_plan

@@ -1,4 +1,4 @@
-# Files that cannot be written are reported before the first case. An existing file is never damaged.
+# Files that cannot be written are found out before the first case; what exists is never harmed.
 small="--phase decode --input normal --context 40 --heads 4/2 --head-dim 32 --threads 1 --kernel cpu/dequant_scalar --cache-state none --quiet"
 echo "--- a place where nothing can be made"
 "$KVGAUGE" run $small --out /proc/a.h5 2>&1; echo "exit $?"
@@ -14,7 +14,7 @@ echo "--- resume what is not there, or is no journal"
 echo '{"a": 1}' > b.jsonl
 "$KVGAUGE" run --resume b.h5 2>&1; echo "exit $?"
 cat b.jsonl
-# A mount needs a mount namespace. Where the container does not allow one, the two expected answers are printed instead.
+# Mounts need a namespace of their own, which not every container allows: there the two answers are taken as given.
 in_tmpfs() { # in_tmpfs MOUNT_OPTIONS ANSWER: a run into a fresh tmpfs
     mkdir -p mnt
     unshare -m mount -t tmpfs -o "$1" none mnt 2> /dev/null && ns="unshare -m" || ns="unshare -rm"
