@@ -407,7 +407,7 @@ static int check_dump(const struct kvg_run_command *command, const struct kvg_pl
     if (!to || command->dry_run)
         return 0;
     if (!*to)
-        return kvg_fail(error, KVG_EXIT_USAGE, "--dump: the name of a folder would be right");
+        return kvg_fail(error, KVG_EXIT_USAGE, "--dump '': the name of a folder would be right");
     if (kvg_dump_name(to, "0000000000000000", path, sizeof path, error))
         return -1;
     if (strcmp(path, to) == 0 && plan->count > 1)

@@ -28,7 +28,7 @@ static const char doc[] =
     "against an FP32 reference.\n\n"
     "Commands:\n"
     "  run      Measure cases; write a result file (HDF5), a table and plots.\n"
-    "  list     Print the cases of a suite, or the kernels, inputs, suites and axes.\n"
+    "  list     Print the cases of a suite; or the kernels, inputs, suites, axes.\n"
     "  show     Print a result file as a table, CSV, JSON or Markdown.\n"
     "  plot     Draw a result file.\n"
     "  doctor   Check this machine, and say what to do about what is missing.\n"
