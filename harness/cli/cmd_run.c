@@ -321,6 +321,38 @@ static void say_failures(const struct kvg_results *results, const struct kvg_run
     free(file);
 }
 
+/* Prints what the run has made. `lost` is the error of writing the result file, or NULL; `code` the exit code so far.
+ * The exit code. */
+static int report_run(const struct kvg_run_command *command, const struct kvg_plan *plan,
+                      const struct kvg_run_files *files, const struct kvg_results *results,
+                      const struct tally *tally, const struct kvg_error *lost, int code)
+{
+    char *quoted = kvg_argv_quote_word(files->journal_path);
+    const char *journal = quoted ? quoted : "FILE";
+    if (lost) {
+        code = kvg_error_report(lost);
+        fprintf(stderr, "kvgauge: the rows are safe in %s; `kvgauge run --resume %s` makes the result file\n",
+                files->journal_path, journal);
+    } else if (results->count > 0) {
+        show(command, results, files);
+        if (!tally->interrupted)
+            draw(command, results, files->h5);
+    }
+    if (tally->interrupted) {
+        fprintf(stderr,
+                "kvgauge: interrupted after %lld of %lld cases; `kvgauge run --resume %s` continues\n",
+                (long long)results->count, (long long)plan->count, journal);
+        code = KVG_EXIT_INTERRUPTED;
+    } else if (!lost) {
+        int asked = exit_code(results);
+        code = asked > code ? asked : code;
+        if (command->quiet)
+            say_failures(results, files);
+    }
+    free(quoted);
+    return code;
+}
+
 static int run_plan(const struct kvg_run_command *command, int argc, char **argv, const struct kvg_plan *plan)
 {
     struct kvg_run_files files = {.journal = NULL};
@@ -337,33 +369,10 @@ static int run_plan(const struct kvg_run_command *command, int argc, char **argv
     }
     int failed = run_cases(command, plan, &earlier, &files, &tally, &error);
     int complete = !failed && !tally.interrupted && all_planned_done(plan, &earlier, &tally);
-    int code = KVG_EXIT_OK;
-    if (failed)
-        code = kvg_error_report(&error);
+    int code = failed ? kvg_error_report(&error) : KVG_EXIT_OK;
     int lost = kvg_run_files_finish(&files, complete, &results, &file_error);
     release_signals(&old);
-    char *journal = kvg_argv_quote_word(files.journal_path);
-    if (lost) {
-        code = kvg_error_report(&file_error);
-        fprintf(stderr, "kvgauge: the rows are safe in %s; `kvgauge run --resume %s` makes the result file\n",
-                files.journal_path, journal ? journal : "FILE");
-    } else if (results.count > 0) {
-        show(command, &results, &files);
-        if (!tally.interrupted)
-            draw(command, &results, files.h5);
-    }
-    if (tally.interrupted) {
-        fprintf(stderr,
-                "kvgauge: interrupted after %lld of %lld cases; `kvgauge run --resume %s` continues\n",
-                (long long)results.count, (long long)plan->count, journal ? journal : "FILE");
-        code = KVG_EXIT_INTERRUPTED;
-    } else if (!lost) {
-        int asked = exit_code(&results);
-        code = asked > code ? asked : code;
-        if (command->quiet)
-            say_failures(&results, &files);
-    }
-    free(journal);
+    code = report_run(command, plan, &files, &results, &tally, lost ? &file_error : NULL, code);
     kvg_results_free(&earlier);
     kvg_results_free(&results);
     return code;
