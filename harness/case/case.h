@@ -136,7 +136,7 @@ int kvg_case_without_meaning(const struct kvg_case *c, char *why, size_t size);
 /* The case as a problem of the kernel ABI. Totals are those of uniform lengths, the largest that a ragged
  * batch can have; harness/prepare/ sets the actual ones. */
 void kvg_case_problem(const struct kvg_case *c, struct kvg_problem *problem);
-/* Fills the axis columns of a row and its repro column. 0, or -1 on out of memory. */
+/* Fills the axis columns of a row. 0, or -1 on out of memory. */
 int kvg_case_to_row(const struct kvg_case *c, struct kvg_row *row);
 
 #endif

@@ -259,15 +259,10 @@ static int set_axis_text(const struct kvg_case *c, enum kvg_axis axis, char **fi
 
 static int set_names(const struct kvg_case *c, struct kvg_row *row)
 {
-    char text[KVG_CASE_STRING_MAX], repro[KVG_CASE_STRING_MAX + 32], id[17];
+    char text[KVG_CASE_STRING_MAX], id[17];
     kvg_case_format(c, text);
     kvg_case_id(c, id);
-    snprintf(repro, sizeof repro, "kvgauge run --case '%s'",
-             text); /* values contain no quotes (set_text in case.c) */
-    return kvg_row_set_string(&row->case_id, id) || kvg_row_set_string(&row->case_string, text) ||
-                   kvg_row_set_string(&row->repro, repro)
-               ? -1
-               : 0;
+    return kvg_row_set_string(&row->case_id, id) || kvg_row_set_string(&row->case_string, text) ? -1 : 0;
 }
 
 int kvg_case_to_row(const struct kvg_case *c, struct kvg_row *row)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cmd_doctor.c: `kvgauge doctor`: what this machine has and lacks, and what to do. One verdict a line; advice
- * stands below the line it belongs to.
+ * cmd_doctor.c: `kvgauge doctor`: checks this machine and says what to do about what is missing. One verdict a
+ * line; advice follows below its line.
  *
  *   ok        fine
- *   note      absent or unknown, and nothing needs it
- *   noisy     measurements will be less steady than they could be
+ *   note      absent or unknown, but not needed
+ *   noisy     measured times will vary more than necessary
  *   missing   kvgauge needs it: the exit code is KVG_EXIT_TROUBLE
  */
 #include <argp.h>
@@ -35,7 +35,7 @@
 
 enum verdict { OK, NOTE, NOISY, MISSING };
 
-#ifndef KVG_BENCHMARK_VERSION /* of the library built against; 1.7 cannot be asked */
+#ifndef KVG_BENCHMARK_VERSION /* from the Makefile; Google Benchmark 1.7 has no function for it */
 #define KVG_BENCHMARK_VERSION "(version unknown)"
 #endif
 
@@ -93,20 +93,20 @@ static void check_cpu(struct report *report, const struct kvg_facts *facts)
     if (*text_of(facts, "isa"))
         say(report, OK, "isa", "%s", text_of(facts, "isa"));
     else
-        say(report, NOTE, "isa", "no vector extension that kvgauge knows: the scalar kernels run");
+        say(report, NOTE, "isa", "no vector extension that kvgauge uses; only the scalar kernels run");
     int64_t usable = (int64_t)number_of(facts, "cpus_allowed"),
             online = (int64_t)number_of(facts, "cpus_online");
     say(report, OK, "cpus", "this process may use %" PRId64 " of %" PRId64 " (%s)", usable, online,
         text_of(facts, "affinity"));
-    double cpus = kvg_doctor_cpu_quota(quota, sizeof quota);
+    double cpus = kvg_doctor_read_cpu_quota(quota, sizeof quota);
     if (cpus > 0 && cpus < (double)usable) {
-        say(report, NOISY, "cpu quota", "%s allows %.2f CPUs and %" PRId64 " are visible", quota, cpus,
-            usable);
-        advise("take --threads %d, or raise the container's quota", cpus < 1 ? 1 : (int)cpus);
+        say(report, NOISY, "cpu quota", "%s allows %.2f of the %" PRId64 " CPUs", quota, cpus, usable);
+        advise("run with --threads %d, or raise the quota of the container", cpus < 1 ? 1 : (int)cpus);
     }
     if (number_of(facts, "smt") > 1) {
         say(report, NOTE, "smt", "%.0f CPUs share a core", number_of(facts, "smt"));
-        advise("one thread a core is steadier: taskset -c LIST kvgauge run, with one CPU of each core");
+        advise("times vary less with one thread a core: taskset -c LIST kvgauge run, one CPU of each core in "
+               "LIST");
     }
 }
 
@@ -120,7 +120,7 @@ static void check_governor(struct report *report, const struct kvg_facts *facts)
     int steady = strcmp(governor, "performance") == 0;
     say(report, steady ? OK : NOISY, "governor", "%s", governor);
     if (!steady)
-        advise("the clock follows the load: cpupower frequency-set -g performance, as root");
+        advise("the clock changes with the load; as root: cpupower frequency-set -g performance");
 }
 
 static void check_load(struct report *report)
@@ -132,28 +132,28 @@ static void check_load(struct report *report)
     }
     say(report, load > 0.5 ? NOISY : OK, "load", "%.2f over the last minute", load);
     if (load > 0.5)
-        advise("something else is running, or was until now: times and roofs both move; wait, or stop it");
+        advise("another process is or was running, and disturbs times and roofs; wait, or stop it");
 }
 
 static void check_virtual(struct report *report, const struct kvg_facts *facts)
 {
     if (number_of(facts, "hypervisor") != 1)
         return;
-    say(report, NOISY, "hypervisor", "a virtual machine: neighbours share caches and memory");
-    advise("compare percentages of the roof (measured next to each case) rather than seconds");
+    say(report, NOISY, "hypervisor", "a virtual machine: other guests share caches and memory");
+    advise("compare percentages of the roof, which is measured next to each case, rather than seconds");
 }
 
 static void check_memory(struct report *report, const struct kvg_facts *facts)
 {
     double total = number_of(facts, "memory_bytes"), available = number_of(facts, "memory_available_bytes");
-    /* suite full: K and V of 131072 tokens, 8 heads, head_dim 128 in bf16 (0.5 GiB), quantised, in the
-       reference's hands, and what evicts the caches: about 2.5 GiB */
+    /* Suite full takes about 2.5 GiB: K and V of 131072 tokens, 8 heads, head_dim 128 in bf16 (0.5 GiB), the
+       quantised cache, the copies of the reference, and the buffer that evicts the caches. */
     int enough = available >= 3.0 * GIB;
     say(report, enough ? OK : NOTE, "memory", "%.1f GiB, %.1f GiB of it available", total / GIB,
         available / GIB);
     if (!enough)
-        advise("contexts of 128k want about 3 GiB: --suite full may run out of memory; take --context up to "
-               "32k");
+        advise(
+            "contexts of 128k need about 3 GiB: --suite full may run out of memory; use --context up to 32k");
 }
 
 static void check_caches(struct report *report, const struct kvg_facts *facts)
@@ -174,7 +174,7 @@ static void check_cuda_driver(struct report *report)
 {
     void *cuda = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!cuda) {
-        say(report, NOTE, "CUDA driver", "absent: no GPU kernels here; CPU kernels need none");
+        say(report, NOTE, "CUDA driver", "absent: GPU kernels cannot run; CPU kernels need none");
         return;
     }
     int (*init)(unsigned) = (int (*)(unsigned))dlsym(cuda, "cuInit");
@@ -183,7 +183,7 @@ static void check_cuda_driver(struct report *report)
     int (*device_name)(char *, int, int) = (int (*)(char *, int, int))dlsym(cuda, "cuDeviceGetName");
     int version = 0, count = 0;
     if (!init || !driver_version || !device_count || !device_name || driver_version(&version)) {
-        say(report, NOTE, "CUDA driver", "found, and unusable");
+        say(report, NOTE, "CUDA driver", "found, but it lacks functions that kvgauge calls");
     } else if (init(0) || device_count(&count) || count == 0) {
         say(report, NOTE, "CUDA driver", "for CUDA %d.%d, no GPU visible", version / 1000,
             version % 1000 / 10);
@@ -194,7 +194,7 @@ static void check_cuda_driver(struct report *report)
         say(report, OK, "CUDA driver", "for CUDA %d.%d, %d GPU%s, first: %s", version / 1000,
             version % 1000 / 10, count, count == 1 ? "" : "s", name);
     }
-    /* it stays open: a driver that was initialised is not closed before the process ends */
+    /* The library stays open: an initialised driver must not be unloaded before the process ends. */
 }
 
 static const char *fact_of(struct kvg_device *device, const char *key)
@@ -219,10 +219,10 @@ static void describe_gpu(struct report *report, struct kvg_device *device)
         say(report, OK, "NVML", "driver %s%s%s%s: clocks, power and temperature are recorded", driver,
             *limit ? ", power limit " : "", limit, *limit ? " W" : "");
     else
-        say(report, NOTE, "NVML", "no libnvidia-ml.so.1 that answers: clocks and power stay unknown");
+        say(report, NOTE, "NVML", "no usable libnvidia-ml.so.1: clocks and power are not recorded");
 }
 
-/* Needed for nothing but the matrix roofs. The loader and these places are where the roofs look for it. */
+/* Used for the matrix roofs only, which look for it with the loader and in these folders. */
 static void check_cublaslt(struct report *report)
 {
     static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12"};
@@ -230,19 +230,19 @@ static void check_cublaslt(struct report *report)
                                           "/usr/local/cuda*/targets/*/lib", "/opt/cuda/lib64", NULL};
     char path[1024];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (kvg_doctor_library(names[i], folders, path, sizeof path) == 0) {
+        if (kvg_doctor_find_library(names[i], folders, path, sizeof path) == 0) {
             say(report, OK, "cuBLASLt", "%s", path);
             return;
         }
-    say(report, NOTE, "cuBLASLt", "absent: the matrix roofs of a GPU are left out");
+    say(report, NOTE, "cuBLASLt", "absent: the matrix roofs of a GPU are not measured");
 }
 
 static void check_gpu(struct report *report)
 {
     char why[512];
     if (!kvg_cuda_open) {
-        say(report, NOTE, "GPU", "not asked: this kvgauge was built without CUDA");
-        advise("make builds GPU kernels where nvcc and a GPU are found, make cuda wherever nvcc is");
+        say(report, NOTE, "GPU", "not checked: this kvgauge was built without CUDA");
+        advise("make builds GPU kernels where it finds nvcc and a GPU; make cuda needs nvcc only");
         return;
     }
     struct kvg_device *device = kvg_cuda_open(0, why, sizeof why);
@@ -258,7 +258,7 @@ static void check_gpu(struct report *report)
 static void check_cuda_toolkit(struct report *report)
 {
     char nvcc[1024];
-    int found = kvg_doctor_program("nvcc", nvcc, sizeof nvcc) == 0;
+    int found = kvg_doctor_find_program("nvcc", nvcc, sizeof nvcc) == 0;
     if (!found && access("/usr/local/cuda/bin/nvcc", X_OK) == 0) {
         snprintf(nvcc, sizeof nvcc, "/usr/local/cuda/bin/nvcc");
         found = 1;
@@ -266,7 +266,7 @@ static void check_cuda_toolkit(struct report *report)
     if (found)
         say(report, OK, "CUDA toolkit", "%s", nvcc);
     else
-        say(report, NOTE, "CUDA toolkit", "absent (no nvcc): only building GPU kernels needs it");
+        say(report, NOTE, "CUDA toolkit", "absent (no nvcc); only building GPU kernels needs it");
     if (kvg_nvtx_available())
         say(report, OK, "NVTX", "built in: run --profile names ranges for ncu and nsys");
     else
@@ -288,12 +288,12 @@ static void check_libraries(struct report *report)
 static void check_gnuplot(struct report *report)
 {
     char version[128], path[1024];
-    if (kvg_doctor_program("gnuplot", path, sizeof path)) {
+    if (kvg_doctor_find_program("gnuplot", path, sizeof path)) {
         say(report, MISSING, "gnuplot", "absent: no plots can be drawn");
         advise("apt-get install gnuplot-nox, as root (make run does it)");
         return;
     }
-    kvg_doctor_first_line("gnuplot --version 2>/dev/null", version, sizeof version);
+    kvg_doctor_read_first_line("gnuplot --version 2>/dev/null", version, sizeof version);
     say(report, OK, "gnuplot", "%s", *version ? version : path);
 }
 
@@ -307,7 +307,8 @@ static void check_kernels(struct report *report)
         advise("build kvgauge again: make clean, make");
         return;
     }
-    say(report, OK, "kernels", "%" PRId64 " built in; kvgauge list --kernels tells which run here", count);
+    say(report, OK, "kernels",
+        "%" PRId64 " built in; kvgauge list --kernels shows which of them this machine can run", count);
 }
 
 static void check_suites(struct report *report)
@@ -320,7 +321,8 @@ static void check_suites(struct report *report)
         int found = kvg_data_path(KVG_DATA_SUITE, file, path, sizeof path) == 0;
         say(report, found ? OK : MISSING, what, "%s%s", found ? "" : "not found; looked for ", path);
         if (!found)
-            advise("run kvgauge where it was built or installed, or set KVGAUGE_DATA to its share/kvgauge");
+            advise("run kvgauge where it was built or installed, or set KVGAUGE_DATA to its folder "
+                   "share/kvgauge");
     }
 }
 
@@ -330,7 +332,8 @@ static void check_input(struct report *report)
     struct kvg_error error;
     if (kvg_captured_read_info("smollm2", &info, &error)) {
         say(report, MISSING, "input smollm2", "%s", error.text);
-        advise("it is part of the checkout (harness/inputs) and of an installation; git lfs is not used");
+        advise(
+            "the file belongs to the checkout (harness/inputs) and to an installation; git lfs is not used");
         return;
     }
     say(report, OK, "input smollm2", "%s (%s, %" PRId64 " layers, %" PRId64 " tokens)", info.path, info.model,
@@ -342,10 +345,10 @@ static void check_results(struct report *report)
     char wanted[1024], folder[1024];
     kvg_default_run_dir(wanted, sizeof wanted);
     snprintf(folder, sizeof folder, "%s", wanted);
-    kvg_doctor_nearest_folder(folder);
+    kvg_doctor_cut_to_folder(folder);
     if (kvg_doctor_try_to_write(folder)) {
         say(report, MISSING, "results", "%s cannot be written: %s", wanted, strerror(errno));
-        advise("name another place: kvgauge run --out FOLDER");
+        advise("name another file: kvgauge run --out FILE.h5");
         return;
     }
     struct statvfs disk;
@@ -367,16 +370,16 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return 0;
 }
 
-static const struct argp argp = {
-    NULL,
-    parse,
-    NULL,
-    "Say what this machine has and lacks for kvgauge, and what to do.\v"
-    "Verdicts: ok; note (absent, and nothing needs it); noisy (measurements will be less steady); missing "
-    "(needed: exit code 3). Nothing is measured and nothing is changed.",
-    NULL,
-    NULL,
-    NULL};
+static const struct argp argp = {NULL,
+                                 parse,
+                                 NULL,
+                                 "Check this machine, and say what to do about what is missing.\v"
+                                 "Verdicts: ok; note (absent, but not needed); noisy (measured times will "
+                                 "vary more); missing (needed: exit "
+                                 "code 3). Nothing is measured and nothing is changed.",
+                                 NULL,
+                                 NULL,
+                                 NULL};
 
 int kvg_cmd_doctor(int argc, char **argv)
 {
@@ -386,7 +389,7 @@ int kvg_cmd_doctor(int argc, char **argv)
     kvg_options_parse(&argp, argc, argv, NULL);
     if (kvg_machine_facts(&facts)) {
         kvg_fail(&error, KVG_EXIT_TROUBLE, "out of memory");
-        return kvg_report_error(&error);
+        return kvg_error_report(&error);
     }
     say(&report, OK, "kvgauge", "%s (%s%s)", kvg_version(), kvg_git_sha(),
         kvg_git_dirty() ? ", modified" : "");
@@ -410,8 +413,8 @@ int kvg_cmd_doctor(int argc, char **argv)
         printf("\n%d thing%s kvgauge needs %s missing.\n", report.missing, report.missing == 1 ? "" : "s",
                report.missing == 1 ? "is" : "are");
     else if (report.noisy)
-        printf("\nReady; %d condition%s will make times less steady.\n", report.noisy,
-               report.noisy == 1 ? "" : "s");
+        printf("\nReady; %d condition%s measured times vary more.\n", report.noisy,
+               report.noisy == 1 ? " makes" : "s make");
     else
         printf("\nReady.\n");
     return report.missing ? KVG_EXIT_TROUBLE : KVG_EXIT_OK;

@@ -1,22 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cmd_list.c: `kvgauge list`: what would run, and what there is to choose from. One canonical case string a
- * line on stdout, nothing else, so that the output can be piped; or one of the tables.
+ * cmd_list.c: `kvgauge list`: prints the cases that would run, one canonical case string a line and nothing else,
+ * so that the output can be piped; or a table of the kernels, inputs, suites or axes.
  */
-#include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/registry.h"
 #include "commands.h"
 #include "harness/inputs/inputs.h"
 #include "options.h"
-#include "harness/machine/paths.h"
+#include "harness/plan/shipped.h"
 #include "harness/plan/suite.h"
 
-/* Keys beyond the letters: no short options. */
+/* Keys beyond the range of characters, so that there are no short options. */
 enum what { LIST_CASES = 0, LIST_KERNELS = 0x100, LIST_INPUTS, LIST_SUITES, LIST_AXES };
 
 struct list_options {
@@ -25,15 +23,20 @@ struct list_options {
 };
 
 static const struct argp_option options[] = {
-    {"kernels", LIST_KERNELS, NULL, 0, "the kernels, what each does, and whether this machine runs it", 0},
-    {"inputs", LIST_INPUTS, NULL, 0, "the distributions and captured inputs", 0},
-    {"suites", LIST_SUITES, NULL, 0, "the suites shipped with kvgauge", 0},
-    {"axes", LIST_AXES, NULL, 0, "the axes, their defaults and values", 0},
+    {"kernels", LIST_KERNELS, NULL, 0,
+     "List the kernels: what each does, its rank (one number, or three for decode, append and prefill; "
+     "--kernel best takes the highest) and whether this machine can run it.",
+     0},
+    {"inputs", LIST_INPUTS, NULL, 0, "List the synthetic distributions and the captured inputs.", 0},
+    {"suites", LIST_SUITES, NULL, 0,
+     "List the suites shipped with kvgauge, with their number of cases and of timed cases.", 0},
+    {"axes", LIST_AXES, NULL, 0, "List the axes, with their defaults and values.", 0},
     {0}};
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct list_options *o = state->input;
+    (void)arg;
     switch (key) {
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &o->plan;
@@ -46,22 +49,19 @@ static error_t parse(int key, char *arg, struct argp_state *state)
             argp_error(state, "--kernels, --inputs, --suites and --axes exclude each other");
         o->what = (enum what)key;
         return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "'%s' is not an option; a suite is --suite %s", arg, arg);
-        return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
 }
 
-static const struct argp_child children[] = {{&kvg_plan_argp, 0, "Which cases:", 1}, {0}};
-static const struct argp argp = {
+const struct argp kvg_list_argp = {
     options,
     parse,
     NULL,
-    "Print one case a line: what `kvgauge run` with the same options would run.\v"
-    "Each line can be given to kvgauge run --case 'LINE'.",
-    children,
+    "Print the case strings that `kvgauge run` with the same options would run, one a line; or one of the "
+    "tables.\v"
+    "kvgauge run --case 'LINE' runs the case of a line.",
+    kvg_plan_children,
     NULL,
     NULL};
 
@@ -71,24 +71,20 @@ static int list_cases(const struct list_options *o)
 {
     struct kvg_plan plan;
     struct kvg_error error;
-    if (kvg_plan_options_make(&o->plan, &plan, &error))
-        return kvg_report_error(&error);
-    for (int64_t i = 0; i < plan.count; i++) {
-        char text[KVG_CASE_STRING_MAX];
-        kvg_case_format(&plan.cases[i], text);
-        puts(text);
-    }
+    if (kvg_plan_options_make_plan(&o->plan, &plan, &error))
+        return kvg_error_report(&error);
+    kvg_plan_print_cases(&plan);
     kvg_plan_free(&plan);
     return KVG_EXIT_OK;
 }
 
 /* ------------------------------------------------------------------------------------------ kernels */
 
-/* Does the kernel take anything on this machine? Tried on plain problems of every phase it has an entry point
- * for, every path and dtype that have a meaning together; `why` is the last refusal. */
+/* 1 when the kernel takes some problem on this machine. Tried are default problems of every phase that it has an
+ * entry point for, with every path and dtype that go together. `why` receives the last refusal. */
 static int runs_here(const struct kvg_kernel *kernel, char *why, size_t size)
 {
-    snprintf(why, size, "neither stores nor attends");
+    snprintf(why, size, "has neither store nor attention");
     for (int phase = KVG_PHASE_STORE; phase <= KVG_PHASE_PREFILL; phase++)
         for (int path = KVG_PATH_DEQUANT; path <= KVG_PATH_FP8; path++)
             for (int dtype = KVG_CACHE_AUTO; dtype <= KVG_CACHE_FP8_E4M3FNUZ; dtype++) {
@@ -118,7 +114,7 @@ static const char *what_it_does(const struct kvg_kernel *kernel)
     return kernel->store ? "store" : kernel->quantize_q ? "quantize_q" : "nothing";
 }
 
-/* "40", or "33/40/40": its rank in decode, append and prefill, each on the default case. */
+/* "40", or "33/40/40": the ranks in decode, append and prefill, each of the default case. */
 static void rank_text(const struct kvg_kernel *kernel, char *text, size_t size)
 {
     if (!kernel->rank_for) {
@@ -131,7 +127,7 @@ static void rank_text(const struct kvg_kernel *kernel, char *text, size_t size)
         struct kvg_case c;
         kvg_case_default(&c);
         c.phase = (enum kvg_phase)(KVG_PHASE_DECODE + i);
-        kvg_case_complete(&c, NULL); /* the default case has no contradictions */
+        kvg_case_complete(&c, NULL); /* cannot fail for the default case */
         kvg_case_problem(&c, &problem);
         rank[i] = kvg_kernel_rank(kernel, &problem);
     }
@@ -141,14 +137,9 @@ static void rank_text(const struct kvg_kernel *kernel, char *text, size_t size)
 static int list_kernels(const struct list_options *o)
 {
     int width = (int)strlen("kernel");
-    for (int64_t i = 0; i < o->plan.n_plugins; i++) {
-        char why[512];
-        struct kvg_error error;
-        if (kvg_registry_load(o->plan.plugins[i], why, sizeof why)) {
-            kvg_fail(&error, KVG_EXIT_USAGE, "--plugin %s: %s", o->plan.plugins[i], why);
-            return kvg_report_error(&error);
-        }
-    }
+    struct kvg_error error;
+    if (kvg_plan_options_load_plugins(&o->plan, &error))
+        return kvg_error_report(&error);
     for (int64_t i = 0; i < kvg_registry_count(); i++)
         if ((int)strlen(kvg_registry_get(i)->name) > width)
             width = (int)strlen(kvg_registry_get(i)->name);
@@ -189,30 +180,24 @@ static int list_inputs(void)
 
 /* ------------------------------------------------------------------------------------------ suites */
 
-static int is_suite(const struct dirent *entry)
-{
-    size_t n = strlen(entry->d_name);
-    return n > 5 && entry->d_name[0] != '.' && strcmp(entry->d_name + n - 5, ".yaml") == 0;
-}
-
-static int list_suite(const char *dir, const char *file)
+static int list_suite(const char *folder, const char *name)
 {
     char path[2048];
     struct kvg_suite suite;
     struct kvg_plan plan;
     struct kvg_error error;
-    snprintf(path, sizeof path, "%s/%s", dir, file);
-    struct kvg_plan_request request = {.suite = path};
+    snprintf(path, sizeof path, "%s/%s.yaml", folder, name);
+    const struct kvg_plan_request request = {.suite = path};
     if (kvg_suite_read(path, &suite, &error))
-        return kvg_report_error(&error);
+        return kvg_error_report(&error);
     if (kvg_plan_make(&request, &plan, &error)) {
         kvg_suite_free(&suite);
-        return kvg_report_error(&error);
+        return kvg_error_report(&error);
     }
     int64_t timed = 0;
     for (int64_t i = 0; i < plan.count; i++)
         timed += plan.cases[i].cache_state != KVG_STATE_NONE;
-    printf("%-12.*s  %6" PRId64 "  %6" PRId64 "  %s\n", (int)(strlen(file) - 5), file, plan.count, timed,
+    printf("%-12s  %6" PRId64 "  %6" PRId64 "  %s\n", name, plan.count, timed,
            suite.description ? suite.description : "");
     kvg_plan_free(&plan);
     kvg_suite_free(&suite);
@@ -221,28 +206,19 @@ static int list_suite(const char *dir, const char *file)
 
 static int list_suites(void)
 {
-    char dir[1024];
-    struct dirent **entries;
+    char folder[1024], **names;
+    int64_t count;
     struct kvg_error error;
-    if (kvg_data_dir(KVG_DATA_SUITE, dir, sizeof dir)) {
-        kvg_fail(&error, KVG_EXIT_TROUBLE, "no folder of suites; looked in %s", dir);
-        return kvg_report_error(&error);
-    }
-    int count = scandir(dir, &entries, is_suite, alphasort);
-    if (count < 0) {
-        kvg_fail(&error, KVG_EXIT_TROUBLE, "%s: cannot be read", dir);
-        return kvg_report_error(&error);
-    }
+    if (kvg_shipped_list_suites(folder, sizeof folder, &names, &count, &error))
+        return kvg_error_report(&error);
     int code = KVG_EXIT_OK;
     printf("%-12s  %6s  %6s  %s\n", "suite", "cases", "timed", "what it shows");
-    for (int i = 0; i < count; i++) {
-        int one = list_suite(dir, entries[i]->d_name);
-        if (one > code)
-            code = one;
-        free(entries[i]);
+    for (int64_t i = 0; i < count; i++) {
+        int one = list_suite(folder, names[i]);
+        code = one > code ? one : code;
     }
-    free(entries);
-    printf("\nThey lie in %s. A suite of your own: kvgauge run --suite FILE.yaml.\n", dir);
+    kvg_shipped_free_names(names, count);
+    printf("\nFolder: %s. A suite of your own: kvgauge run --suite FILE.yaml.\n", folder);
     return code;
 }
 
@@ -261,7 +237,7 @@ static int list_axes(void)
 int kvg_cmd_list(int argc, char **argv)
 {
     struct list_options o = {.what = LIST_CASES};
-    kvg_options_parse(&argp, argc, argv, &o);
+    kvg_options_parse(&kvg_list_argp, argc, argv, &o);
     switch (o.what) {
     case LIST_KERNELS:
         return list_kernels(&o);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cmd_run.c: `kvgauge run`: plan, check the files, run each case in a worker, keep each row at once, and at
- * the end (or when interrupted) build the result file, the table and the plots from what was kept.
+ * cmd_run.c: `kvgauge run`: makes the plan, checks the files, runs each case in a worker and writes each row to
+ * the journal at once. At the end, or when interrupted, it makes the result file, the table and the plots from
+ * the journal.
  */
 #include <errno.h>
 #include <math.h>
@@ -15,6 +16,7 @@
 #include "plots/plot.h"
 #include "results/file.h"
 #include "results/table.h"
+#include "argv.h"
 #include "commands.h"
 #include "harness/diagnose/dump.h"
 #include "harness/machine/machine.h"
@@ -25,6 +27,7 @@
 #include "harness/worker/worker.h"
 #include "harness/machine/paths.h"
 #include "progress.h"
+#include "repro.h"
 #include "row_report.h"
 #include "run_command.h"
 #include "run_files.h"
@@ -32,17 +35,17 @@
 /* ---- a run ---- */
 
 struct tally {
-    int64_t done;    /* rows of this call */
+    int64_t done;    /* rows made by this call */
     int interrupted; /* by a signal */
 };
 
-/* A case that a resumed run does again. */
+/* A resumed run repeats such a case. */
 static int failed_to_finish(const struct kvg_row *row)
 {
     return row->status == KVG_TIMEOUT || row->status == KVG_CRASHED || row->status == KVG_OUT_OF_MEMORY;
 }
 
-/* How often a case was tried before, and whether the last try stands. */
+/* How often a case was tried before; *stands says whether the last row is kept. */
 static int64_t attempts_before(const struct kvg_results *earlier, const struct kvg_case *c, int *stands)
 {
     char id[17];
@@ -58,42 +61,13 @@ static int64_t attempts_before(const struct kvg_results *earlier, const struct k
     return attempts;
 }
 
-/* The command that repeats a row: what the case string does not say goes before it. */
-static int complete_repro(const struct kvg_run_options *run, struct kvg_row *row)
-{
-    static const char start[] = "kvgauge run ";
-    struct kvg_run_options usual;
-    char constants_text[96] = "", *text = NULL;
-    size_t size = 0;
-    kvg_run_options_default(&usual);
-    if (strncmp(row->repro, start, sizeof start - 1) != 0)
-        return 0;
-    FILE *f = open_memstream(&text, &size);
-    if (!f)
-        return -1;
-    if (run->random_tokens_q != usual.random_tokens_q || run->random_tokens_k != usual.random_tokens_k ||
-        run->random_tokens_v != usual.random_tokens_v)
-        snprintf(constants_text, sizeof constants_text, "--random-tokens-constants %.9g,%.9g,%.9g ",
-                 (double)run->random_tokens_q, (double)run->random_tokens_k, (double)run->random_tokens_v);
-    fputs(start, f);
-    for (int64_t i = 0; run->plugins && run->plugins[i]; i++) {
-        char *name = (char *)(uintptr_t)run->plugins[i], *quoted = kvg_argv_quote(1, &name);
-        fprintf(f, "--plugin %s ", quoted ? quoted : name);
-        free(quoted);
-    }
-    fprintf(f, "%s%s%s", run->graph ? "--cuda-graph " : "", constants_text, row->repro + sizeof start - 1);
-    int failed = fclose(f) || kvg_row_set_string(&row->repro, text);
-    free(text);
-    return failed;
-}
-
-/* What a case costs next to others, roughly: timing takes a second or two, verifying a tenth of that. */
+/* The relative cost of a case, for the time left: timing takes one or two seconds, verifying a tenth of that. */
 static double weight(const struct kvg_run_command *command, const struct kvg_case *c)
 {
     return c->cache_state == KVG_STATE_NONE || command->run.verify_only ? 1 : 10;
 }
 
-/* A case in a few words, the telling ones first. */
+/* A case in a few words for the progress line, the most important axes first. */
 static void label_case(const struct kvg_case *c, char *text, size_t size)
 {
     static const enum kvg_axis axes[] = {KVG_AXIS_PHASE,   KVG_AXIS_PATH,        KVG_AXIS_KV_CACHE_DTYPE,
@@ -109,7 +83,15 @@ static void label_case(const struct kvg_case *c, char *text, size_t size)
     }
 }
 
-/* One case: 0, 1 when interrupted, -1 with the error. */
+static int set_repro(const struct kvg_run_options *run, const struct kvg_case *c, struct kvg_row *row)
+{
+    char *command = kvg_repro_make(c, run);
+    int failed = !command || kvg_row_set_string(&row->repro, command);
+    free(command);
+    return failed ? -1 : 0;
+}
+
+/* Runs one case. 0, 1 when interrupted, or -1 with the error. */
 static int run_one(const struct kvg_run_command *command, struct kvg_worker *worker,
                    struct kvg_run_files *files, const struct kvg_case *c, int64_t attempt,
                    struct kvg_progress *progress, struct kvg_error *error)
@@ -120,13 +102,13 @@ static int run_one(const struct kvg_run_command *command, struct kvg_worker *wor
     int result = kvg_worker_run(worker, c, &row, error);
     if (result == 0) {
         row.attempt = attempt;
-        if (complete_repro(&command->run, &row))
+        if (set_repro(&command->run, c, &row))
             result = kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory");
         else if (kvg_journal_write(files->journal, &row, error) ||
-                 kvg_run_files_benchmark(files, kvg_worker_report(worker), error))
+                 kvg_run_files_add_benchmark(files, kvg_worker_report(worker), error))
             result = -1;
-        kvg_progress_done(progress, weight(command, c),
-                          row.status != KVG_PASSED && row.status != KVG_SKIPPED);
+        kvg_progress_end_case(progress, weight(command, c),
+                              row.status != KVG_PASSED && row.status != KVG_SKIPPED);
     }
     kvg_row_free(&row);
     return result;
@@ -153,7 +135,7 @@ static int run_cases(const struct kvg_run_command *command, const struct kvg_pla
             continue;
         }
         label_case(&plan->cases[i], text, sizeof text);
-        kvg_progress_case(&progress, text);
+        kvg_progress_show_case(&progress, text);
         failed = run_one(command, worker, files, &plan->cases[i], attempt, &progress, error);
         tally->done += failed == 0;
     }
@@ -165,7 +147,7 @@ static int run_cases(const struct kvg_run_command *command, const struct kvg_pla
 
 /* ---- what comes out ---- */
 
-/* Rows of cases that were tried again later do not count. */
+/* 1 when a later row repeats the case. Such a row does not count. */
 static int superseded(const struct kvg_results *results, int64_t i)
 {
     for (int64_t j = i + 1; j < results->count; j++)
@@ -200,7 +182,7 @@ static int all_planned_done(const struct kvg_plan *plan, const struct kvg_result
     return standing + tally->done >= plan->count;
 }
 
-/* Plots; that they failed is said, and is no reason to doubt the rows. Each run has a folder of its own. */
+/* Draws plots into a folder of this run. A failure is reported and does not change the exit code. */
 static void draw(const struct kvg_run_command *command, const struct kvg_results *results, const char *file)
 {
     char scripts[KVG_PATH_MAX], folder[KVG_PATH_MAX], of_run[2 * KVG_PATH_MAX];
@@ -214,18 +196,11 @@ static void draw(const struct kvg_run_command *command, const struct kvg_results
     struct kvg_plot_options plot = {
         .script_dir = scripts, .out_dir = of_run, .only = NULL, .svg = 1, .png = 1, .report = NULL};
     if (kvg_data_dir(KVG_DATA_PLOT, scripts, sizeof scripts))
-        fprintf(stderr, "kvgauge: no plots: their scripts are in none of these places: %s\n", scripts);
+        fprintf(stderr, "kvgauge: no plots: the plot scripts are in none of these folders: %s\n", scripts);
     else if (kvg_plot_all(results, &plot, &error))
         fprintf(stderr, "kvgauge: no plots: %s\n", error.text);
     else if (!command->quiet)
         printf("plots    %s\n", of_run);
-}
-
-/* A path as a shell takes it; malloc'ed. NULL when memory is out. */
-static char *as_word(const char *path)
-{
-    char *name = (char *)(uintptr_t)path;
-    return kvg_argv_quote(1, &name);
 }
 
 static void show(const struct kvg_run_command *command, const struct kvg_results *results,
@@ -233,10 +208,10 @@ static void show(const struct kvg_run_command *command, const struct kvg_results
 {
     if (command->quiet)
         return;
-    char *quoted = as_word(files->h5);
+    char *quoted = kvg_argv_quote_word(files->h5);
     struct kvg_table_options table = {.path = quoted ? quoted : files->h5, .all = 0, .colour = -1};
     if (command->plan.request.case_string)
-        kvg_row_report(stdout, &results->rows[results->count - 1]);
+        kvg_row_print_report(stdout, &results->rows[results->count - 1]);
     else
         kvg_table_print(stdout, results, &table);
     free(quoted);
@@ -255,7 +230,7 @@ static int times_anything(const struct kvg_run_command *command, const struct kv
     return 0;
 }
 
-/* The machine's roofs; NaN where nothing will be held against them. */
+/* Measures the roofs of the machine; NaN when no case is timed. */
 static int add_roofs(struct kvg_facts *machine, int measure)
 {
     struct kvg_roofs roofs = {.read = NAN, .copy = NAN, .cache = NAN, .flops = NAN};
@@ -270,7 +245,7 @@ static int add_roofs(struct kvg_facts *machine, int measure)
            kvg_facts_set_text(machine, "roof_isa", kvg_roof_isa());
 }
 
-/* Name the files and open the journal, of a new run or of an earlier one. */
+/* Names the files and opens the journal of a new run or of an earlier one. */
 static int open_files(const struct kvg_run_command *command, int argc, char **argv,
                       const struct kvg_plan *plan, struct kvg_run_files *files, struct kvg_results *earlier,
                       struct kvg_error *error)
@@ -284,7 +259,7 @@ static int open_files(const struct kvg_run_command *command, int argc, char **ar
         return kvg_run_files_resume(files, earlier, error);
     int64_t bytes = (INT64_C(1) << 20) + plan->count * 8192;
     int failed = 0;
-    if (kvg_run_facts(&run, argc, argv, plan->name, plan->cases[0].seed) || kvg_machine_facts(&machine) ||
+    if (kvg_run_facts_add(&run, argc, argv, plan->name, plan->cases[0].seed) || kvg_machine_facts(&machine) ||
         kvg_device_facts(&machine) || add_roofs(&machine, times_anything(command, plan)))
         failed = kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory");
     if (!failed)
@@ -294,31 +269,35 @@ static int open_files(const struct kvg_run_command *command, int argc, char **ar
     return failed;
 }
 
-/* From now on SIGINT, SIGTERM and SIGHUP wait until the result file is written. */
-static void hold_signals(sigset_t *old)
+/* SIGINT, SIGTERM and SIGHUP. */
+static sigset_t our_signals(void)
 {
     sigset_t ours;
     sigemptyset(&ours);
     sigaddset(&ours, SIGINT);
     sigaddset(&ours, SIGTERM);
     sigaddset(&ours, SIGHUP);
+    return ours;
+}
+
+/* Blocks them until the result file is written. */
+static void hold_signals(sigset_t *old)
+{
+    const sigset_t ours = our_signals();
     sigprocmask(SIG_BLOCK, &ours, old);
 }
 
+/* Drops the signals that have come meanwhile, because the run has acted on them, and unblocks. */
 static void release_signals(const sigset_t *old)
 {
-    sigset_t ours;
+    const sigset_t ours = our_signals();
     struct timespec now = {0, 0};
-    sigemptyset(&ours);
-    sigaddset(&ours, SIGINT);
-    sigaddset(&ours, SIGTERM);
-    sigaddset(&ours, SIGHUP);
     while (sigtimedwait(&ours, NULL, &now) > 0)
         ;
     sigprocmask(SIG_SETMASK, old, NULL);
 }
 
-/* Instead of the table: why the exit code is what it is, in a line. */
+/* With --quiet, in place of the table: one line with the reason of the exit code. */
 static void say_failures(const struct kvg_results *results, const struct kvg_run_files *files)
 {
     int64_t failed = 0, ran = 0;
@@ -330,19 +309,51 @@ static void say_failures(const struct kvg_results *results, const struct kvg_run
         if (!first && row->status != KVG_SKIPPED && row->status != KVG_PASSED)
             first = row;
     }
-    char *file = as_word(files->h5);
+    char *file = kvg_argv_quote_word(files->h5);
     if (ran == 0 && results->count > 0)
         fprintf(stderr,
-                "kvgauge: nothing ran: %lld skipped, the first because %s; `kvgauge show %s` tells more\n",
+                "kvgauge: nothing ran: %lld skipped, the first because %s; `kvgauge show %s` shows all\n",
                 (long long)results->count, results->rows[0].reason, file ? file : "FILE");
     else if (failed > 0)
         fprintf(
             stderr,
-            "kvgauge: %lld of %lld rows did not pass, the first %s%s%s: %s; `kvgauge show %s` tells more\n",
+            "kvgauge: %lld of %lld rows did not pass, the first %s%s%s: %s; `kvgauge show %s` shows all\n",
             (long long)failed, (long long)ran, kvg_status_name((enum kvg_status)first->status),
             first->suspected[0] ? ", suspected: " : "", first->suspected, first->reason,
             file ? file : "FILE");
     free(file);
+}
+
+/* Prints what the run has made. `lost` is the error of writing the result file, or NULL; `code` the exit code so far.
+ * The exit code. */
+static int report_run(const struct kvg_run_command *command, const struct kvg_plan *plan,
+                      const struct kvg_run_files *files, const struct kvg_results *results,
+                      const struct tally *tally, const struct kvg_error *lost, int code)
+{
+    char *quoted = kvg_argv_quote_word(files->journal_path);
+    const char *journal = quoted ? quoted : "FILE";
+    if (lost) {
+        code = kvg_error_report(lost);
+        fprintf(stderr, "kvgauge: the rows are safe in %s; `kvgauge run --resume %s` makes the result file\n",
+                files->journal_path, journal);
+    } else if (results->count > 0) {
+        show(command, results, files);
+        if (!tally->interrupted)
+            draw(command, results, files->h5);
+    }
+    if (tally->interrupted) {
+        fprintf(stderr,
+                "kvgauge: interrupted after %lld of %lld cases; `kvgauge run --resume %s` continues\n",
+                (long long)results->count, (long long)plan->count, journal);
+        code = KVG_EXIT_INTERRUPTED;
+    } else if (!lost) {
+        int asked = exit_code(results);
+        code = asked > code ? asked : code;
+        if (command->quiet)
+            say_failures(results, files);
+    }
+    free(quoted);
+    return code;
 }
 
 static int run_plan(const struct kvg_run_command *command, int argc, char **argv, const struct kvg_plan *plan)
@@ -352,41 +363,19 @@ static int run_plan(const struct kvg_run_command *command, int argc, char **argv
     struct kvg_error error, file_error;
     struct tally tally = {0};
     sigset_t old;
-    hold_signals(&old); /* before the roofs make threads: each thread has a mask of its own */
+    hold_signals(&old); /* before the roofs start threads, which inherit the mask */
     if (open_files(command, argc, argv, plan, &files, &earlier, &error)) {
         release_signals(&old);
         kvg_run_files_abandon(&files);
         kvg_results_free(&earlier);
-        return kvg_report_error(&error);
+        return kvg_error_report(&error);
     }
     int failed = run_cases(command, plan, &earlier, &files, &tally, &error);
     int complete = !failed && !tally.interrupted && all_planned_done(plan, &earlier, &tally);
-    int code = KVG_EXIT_OK;
-    if (failed)
-        code = kvg_report_error(&error);
+    int code = failed ? kvg_error_report(&error) : KVG_EXIT_OK;
     int lost = kvg_run_files_finish(&files, complete, &results, &file_error);
     release_signals(&old);
-    char *journal = as_word(files.journal_path);
-    if (lost) {
-        code = kvg_report_error(&file_error);
-        fprintf(stderr, "kvgauge: the rows are safe in %s; `kvgauge run --resume %s` builds the rest\n",
-                files.journal_path, journal ? journal : "FILE");
-    } else if (results.count > 0) {
-        show(command, &results, &files);
-        if (!tally.interrupted)
-            draw(command, &results, files.h5);
-    }
-    if (tally.interrupted) {
-        fprintf(stderr, "kvgauge: interrupted after %lld of %lld cases; `kvgauge run --resume %s` goes on\n",
-                (long long)results.count, (long long)plan->count, journal ? journal : "FILE");
-        code = KVG_EXIT_INTERRUPTED;
-    } else if (!lost) {
-        int asked = exit_code(&results);
-        code = asked > code ? asked : code;
-        if (command->quiet)
-            say_failures(&results, &files);
-    }
-    free(journal);
+    code = report_run(command, plan, &files, &results, &tally, lost ? &file_error : NULL, code);
     kvg_results_free(&earlier);
     kvg_results_free(&results);
     return code;
@@ -396,16 +385,12 @@ static int run_plan(const struct kvg_run_command *command, int argc, char **argv
 
 static int dry_run(const struct kvg_plan *plan)
 {
-    for (int64_t i = 0; i < plan->count; i++) {
-        char text[KVG_CASE_STRING_MAX];
-        kvg_case_format(&plan->cases[i], text);
-        puts(text);
-    }
+    kvg_plan_print_cases(plan);
     fprintf(stderr, "%lld cases would run\n", (long long)plan->count);
     return KVG_EXIT_OK;
 }
 
-/* In this process, so that a profiler needs to follow no child. */
+/* Runs the cases in this process, so that a profiler need not follow a child process. */
 static int profile(const struct kvg_run_command *command, const struct kvg_plan *plan)
 {
     struct kvg_session *session = kvg_session_new();
@@ -425,7 +410,7 @@ static int profile(const struct kvg_run_command *command, const struct kvg_plan 
     return ran > 0 ? KVG_EXIT_OK : KVG_EXIT_TROUBLE;
 }
 
-/* One file holds one case; and where dumps cannot be written is better known before the run than in it. */
+/* A FILE.h5 takes one case only. A place that cannot be written is reported before the run. */
 static int check_dump(const struct kvg_run_command *command, const struct kvg_plan *plan,
                       struct kvg_error *error)
 {
@@ -434,7 +419,7 @@ static int check_dump(const struct kvg_run_command *command, const struct kvg_pl
     if (!to || command->dry_run)
         return 0;
     if (!*to)
-        return kvg_fail(error, KVG_EXIT_USAGE, "--dump: a folder's name would be right");
+        return kvg_fail(error, KVG_EXIT_USAGE, "--dump '': the name of a folder would be right");
     if (kvg_dump_name(to, "0000000000000000", path, sizeof path, error))
         return -1;
     if (strcmp(path, to) == 0 && plan->count > 1)
@@ -448,10 +433,10 @@ static int run_as_asked(int argc, char **argv, const struct kvg_run_command *com
     struct kvg_plan plan;
     struct kvg_error error;
     int code;
-    if (kvg_plan_options_make(&command->plan, &plan, &error))
-        return kvg_report_error(&error);
+    if (kvg_plan_options_make_plan(&command->plan, &plan, &error))
+        return kvg_error_report(&error);
     if (check_dump(command, &plan, &error))
-        code = kvg_report_error(&error);
+        code = kvg_error_report(&error);
     else if (command->dry_run)
         code = dry_run(&plan);
     else if (command->run.profile)
@@ -466,7 +451,7 @@ int kvg_cmd_run(int argc, char **argv)
 {
     struct kvg_run_command command;
     struct kvg_error error;
-    int code = kvg_run_command_read(argc, argv, &command, &error) ? kvg_report_error(&error)
+    int code = kvg_run_command_read(argc, argv, &command, &error) ? kvg_error_report(&error)
                                                                   : run_as_asked(argc, argv, &command);
     kvg_run_command_free(&command);
     return code;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cmd_show.c: `kvgauge show`: a result file or a journal as a table for people, or as CSV, JSON, Markdown or
- * HDF5 for programs. It shows and does not judge: rows that failed do not change its exit code.
+ * cmd_show.c: `kvgauge show`: prints a result file or a journal as a table for people, or as CSV, JSON, Markdown
+ * or HDF5 for programs. Rows that failed do not change its exit code.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -12,41 +12,41 @@
 #include <unistd.h>
 
 #include "results/file.h"
-#include "results/group.h"
 #include "results/table.h"
+#include "argv.h"
 #include "commands.h"
 #include "harness/case/words.h"
+#include "file_options.h"
 #include "options.h"
-#include "run_files.h"
 
-enum { KEY_COLUMNS = 'c', KEY_FORMAT = 'f', KEY_ALL = 'a', KEY_FILTER = 'F', KEY_OUT = 'o' };
+enum { KEY_COLUMNS = 'c', KEY_FORMAT = 'f', KEY_ALL = 'a', KEY_OUT = 'o' };
 enum format { FORMAT_TABLE, FORMAT_CSV, FORMAT_JSON, FORMAT_MARKDOWN, FORMAT_HDF5 };
 static const char *const format_names[] = {"table", "csv", "json", "markdown", "hdf5"};
 
 struct show_options {
-    const char *file, *columns, *filter, *out;
+    struct kvg_file_options file;
+    const char *columns, *out;
     enum format format;
     int all;
 };
 
 static const struct argp_option options[] = {
-    {"format", KEY_FORMAT, "FORMAT", 0, "table (default), csv, json, markdown or hdf5 (with --out)", 0},
-    {"columns", KEY_COLUMNS, "A,B,C", 0, "these columns only, one row a line; names as in results/SCHEMA.md",
-     0},
-    {"filter", KEY_FILTER, "REGEX", 0,
-     "only rows whose case string matches the POSIX extended REGEX; a leading - negates. 8 or more digits of "
-     "a case "
-     "id choose that case",
-     0},
-    {"all", KEY_ALL, NULL, 0, "list every row after the table's sections", 0},
-    {"out", KEY_OUT, "FILE", 0, "write there instead of to stdout; an existing file is replaced in one step",
-     0},
+    {"format", KEY_FORMAT, "FORMAT", 0,
+     "table, csv, json, markdown or hdf5 (default table); hdf5 needs --out.", 0},
+    {"columns", KEY_COLUMNS, "A,B,C", 0,
+     "Only these columns, one row a line; results/SCHEMA.md lists the names.", 0},
+    {"all", KEY_ALL, NULL, 0, "List every row after the sections of the table.", 0},
+    {"out", KEY_OUT, "FILE", 0,
+     "Write to FILE instead of to standard output. An existing file is replaced in one step.", 0},
     {0}};
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct show_options *o = state->input;
     switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &o->file;
+        return 0;
     case KEY_FORMAT:
         for (size_t i = 0; i < sizeof(format_names) / sizeof(format_names[0]); i++) {
             if (strcmp(arg, format_names[i]) == 0) {
@@ -59,23 +59,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case KEY_COLUMNS:
         o->columns = arg;
         return 0;
-    case KEY_FILTER:
-        o->filter = arg;
-        return 0;
     case KEY_ALL:
         o->all = 1;
         return 0;
     case KEY_OUT:
         o->out = arg;
         return 0;
-    case ARGP_KEY_ARG:
-        if (o->file)
-            argp_error(state, "one file at a time: '%s' is a second one", arg);
-        o->file = arg;
-        return 0;
     case ARGP_KEY_SUCCESS:
-        if (!o->file)
-            argp_error(state, "name a result file, as in kvgauge show run.h5");
         if (o->format == FORMAT_HDF5 && !o->out)
             argp_error(state, "--format hdf5 needs --out FILE");
         if (o->format == FORMAT_HDF5 && o->columns)
@@ -89,14 +79,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     }
 }
 
-static const struct argp argp = {
+static const struct argp_child children[] = {{&kvg_file_argp, 0, NULL, 0}, {0}};
+const struct argp kvg_show_argp = {
     options,
     parse,
     "FILE",
-    "Print a result file (run.h5) or a journal as a table, CSV, JSON or Markdown.\v"
-    "A journal becomes a result file with --format hdf5 --out run.h5. The exit code says "
-    "whether FILE could be shown, not whether its rows passed.",
-    NULL,
+    "Print a result file (run.h5) or a journal (run.jsonl) as a table, CSV, JSON or Markdown.\v"
+    "--format hdf5 --out run.h5 makes a result file from a journal. The exit code says whether FILE could be "
+    "shown, not whether its rows passed.",
+    children,
     NULL,
     NULL};
 
@@ -120,7 +111,7 @@ static int unknown_column(const char *name, struct kvg_error *error)
                     name, hint);
 }
 
-/* The columns of a comma list; malloc'ed array, NULL with the error. */
+/* The columns that a comma list names, as a malloc'ed array; NULL with the error. */
 static const struct kvg_column **choose_columns(const char *list, int64_t *n, struct kvg_error *error)
 {
     size_t most = strlen(list) / 2 + 1;
@@ -159,8 +150,9 @@ static int print_to(FILE *out, const struct show_options *o, const struct kvg_re
         return kvg_export(out, results, KVG_EXPORT_JSON, columns, n, error);
     if (o->format == FORMAT_MARKDOWN)
         return kvg_export(out, results, KVG_EXPORT_MARKDOWN, columns, n, error);
-    char *name = (char *)(uintptr_t)o->file, *quoted = kvg_argv_quote(1, &name);
-    const struct kvg_table_options table = {.path = quoted ? quoted : o->file, .all = o->all, .colour = -1};
+    char *quoted = kvg_argv_quote_word(o->file.file);
+    const struct kvg_table_options table = {
+        .path = quoted ? quoted : o->file.file, .all = o->all, .colour = -1};
     int failed =
         columns ? kvg_table_print_columns(out, results, columns, n) : kvg_table_print(out, results, &table);
     free(quoted);
@@ -169,7 +161,7 @@ static int print_to(FILE *out, const struct show_options *o, const struct kvg_re
     return 0;
 }
 
-/* Written beside its target and renamed, so that a failure leaves what was there. */
+/* Writes beside the target and renames, so that a failure leaves an existing file as it is. */
 static int print_to_file(const struct show_options *o, const struct kvg_results *results,
                          const struct kvg_column *const *columns, int64_t n, struct kvg_error *error)
 {
@@ -201,23 +193,18 @@ static int show(const struct show_options *o, struct kvg_error *error)
     int64_t n = 0;
     if (o->columns && !(columns = choose_columns(o->columns, &n, error)))
         return -1;
-    if (kvg_results_read(o->file, &results, error)) {
+    if (kvg_file_options_read(&o->file, &results, error)) {
         free(columns);
         return -1;
     }
-    int64_t all = results.count;
-    int failed = o->filter ? kvg_results_filter(&results, o->filter, error) : 0;
-    if (!failed && o->filter && results.count == 0)
-        failed =
-            kvg_fail(error, KVG_EXIT_TROUBLE, "--filter '%.300s' matches none of the %lld rows of %.300s",
-                     o->filter, (long long)all, o->file);
-    if (!failed && o->format == FORMAT_HDF5)
+    int failed = 0;
+    if (o->format == FORMAT_HDF5)
         failed = kvg_file_write(o->out, &results, error);
-    else if (!failed && o->out)
+    else if (o->out)
         failed = print_to_file(o, &results, columns, n, error);
-    else if (!failed)
-        failed =
-            print_to(stdout, o, &results, columns, n, error) && !ferror(stdout); /* that one main reports */
+    else
+        failed = print_to(stdout, o, &results, columns, n, error) &&
+                 !ferror(stdout); /* main reports a failed stdout */
     kvg_results_free(&results);
     free(columns);
     return failed;
@@ -227,6 +214,6 @@ int kvg_cmd_show(int argc, char **argv)
 {
     struct show_options o = {0};
     struct kvg_error error = {0};
-    kvg_options_parse(&argp, argc, argv, &o);
-    return show(&o, &error) ? kvg_report_error(&error) : KVG_EXIT_OK;
+    kvg_options_parse(&kvg_show_argp, argc, argv, &o);
+    return show(&o, &error) ? kvg_error_report(&error) : KVG_EXIT_OK;
 }

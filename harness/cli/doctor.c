@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * doctor.c: read what Linux says about the machine.
+ * doctor.c: see doctor.h.
  */
 #include "doctor.h"
 #include "harness/machine/caches.h"
@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-double kvg_doctor_cpu_quota(char *text, size_t size)
+double kvg_doctor_read_cpu_quota(char *text, size_t size)
 {
     char line[64];
     long long quota, period;
@@ -31,7 +31,7 @@ double kvg_doctor_cpu_quota(char *text, size_t size)
     return (double)quota / (double)period;
 }
 
-int kvg_doctor_program(const char *name, char *path, size_t size)
+int kvg_doctor_find_program(const char *name, char *path, size_t size)
 {
     const char *folder = getenv("PATH");
     while (folder && *folder) {
@@ -44,7 +44,7 @@ int kvg_doctor_program(const char *name, char *path, size_t size)
     return -1;
 }
 
-void kvg_doctor_first_line(const char *command, char *text, size_t size)
+void kvg_doctor_read_first_line(const char *command, char *text, size_t size)
 {
     text[0] = '\0';
     FILE *pipe = popen(command, "r");
@@ -56,7 +56,7 @@ void kvg_doctor_first_line(const char *command, char *text, size_t size)
     pclose(pipe);
 }
 
-int kvg_doctor_library(const char *soname, const char *const *folders, char *path, size_t size)
+int kvg_doctor_find_library(const char *soname, const char *const *folders, char *path, size_t size)
 {
     void *library = dlopen(soname, RTLD_LAZY | RTLD_LOCAL);
     for (; !library && folders && *folders; folders++) {
@@ -78,8 +78,7 @@ int kvg_doctor_library(const char *soname, const char *const *folders, char *pat
     return 0;
 }
 
-/* The folder, or the nearest one above it that exists. */
-void kvg_doctor_nearest_folder(char *path)
+void kvg_doctor_cut_to_folder(char *path)
 {
     while (*path && access(path, F_OK)) {
         char *slash = strrchr(path, '/');
@@ -90,7 +89,6 @@ void kvg_doctor_nearest_folder(char *path)
     }
 }
 
-/* By writing: permission bits say little to root, on a read-only mount or on a full disk. */
 int kvg_doctor_try_to_write(const char *folder)
 {
     char path[1100];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * main.c: the command line's first word. What follows belongs to the subcommand (commands.h).
+ * main.c: finds the command that the first word names and runs it with the rest of the command line.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -18,27 +18,28 @@ struct command {
     int (*run)(int argc, char **argv);
 };
 
-static const struct command commands[] = {{"run", kvg_cmd_run},
-                                          {"list", kvg_cmd_list},
-                                          {"show", kvg_cmd_show},
-                                          {"plot", kvg_cmd_plot},
-                                          {"doctor", kvg_cmd_doctor}};
+static const struct command commands[] = {{"run", kvg_cmd_run},       {"list", kvg_cmd_list},
+                                          {"show", kvg_cmd_show},     {"plot", kvg_cmd_plot},
+                                          {"doctor", kvg_cmd_doctor}, {"man-page", kvg_cmd_man_page}};
 #define N_COMMANDS ((int64_t)(sizeof commands / sizeof commands[0]))
 
 static const char doc[] =
     "kvgauge measures quantised KV-cache attention: every FP8 scheme, calibration, dtype and arithmetic path "
     "against an FP32 reference.\n\n"
     "Commands:\n"
-    "  run      measure cases: an HDF5 file, a table and plots\n"
-    "  list     print the cases a suite holds; kernels, inputs, suites and axes\n"
-    "  show     print a result file as a table, CSV, JSON or Markdown\n"
-    "  plot     draw a result file\n"
-    "  doctor   say what this machine has and lacks, and what to do\n"
-    "\vkvgauge COMMAND --help tells more. Exit codes: 0 fine; 2 a kernel is incorrect; 3 crashed, timed out, "
-    "suspect, mistrusted, out of memory, an I/O error or nothing ran; 4 usage or bad input; 130 interrupted.";
+    "  run      Measure cases; write a result file (HDF5), a table and plots.\n"
+    "  list     Print the cases of a suite; or the kernels, inputs, suites, axes.\n"
+    "  show     Print a result file as a table, CSV, JSON or Markdown.\n"
+    "  plot     Draw a result file.\n"
+    "  doctor   Check this machine, and say what to do about what is missing.\n"
+    "\vkvgauge COMMAND --help prints the options of a command. Exit codes: 0 fine; 2 a kernel is incorrect; "
+    "3 "
+    "crashed, timed out, out of memory, suspect, mistrusted, an I/O error, or nothing ran; 4 usage or bad "
+    "input; "
+    "130 interrupted.";
 
 struct choice {
-    int index; /* of the command's name in argv, 0 = none yet */
+    int index; /* of the command's name in argv; 0 = none found yet */
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -48,7 +49,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     switch (key) {
     case ARGP_KEY_ARG:
         choice->index = state->next - 1;
-        state->next = state->argc; /* the rest is the command's */
+        state->next = state->argc; /* the command parses the rest */
         return 0;
     case ARGP_KEY_NO_ARGS:
         argp_state_help(state, stderr, ARGP_HELP_STD_HELP & ~ARGP_HELP_EXIT_OK);
@@ -74,7 +75,7 @@ static const struct command *find_command(const char *name)
     return NULL;
 }
 
-/* A full disk or a closed stdout is seen when the buffer is written out. */
+/* A full disk or a closed stdout shows only when the buffer is written out. */
 static int close_stdout(int code)
 {
     if (fflush(stdout) == 0 && !ferror(stdout))
@@ -97,7 +98,7 @@ int main(int argc, char **argv)
         argv[1] = "--help";
     char *shown = argc > 0 ? argv[0] : NULL;
     if (argc > 0)
-        argv[0] = "kvgauge"; /* in messages, wherever the binary lies */
+        argv[0] = "kvgauge"; /* for messages, without the path of the binary */
     if (argp_parse(&top, argc, argv, ARGP_IN_ORDER, NULL, &choice) || choice.index == 0)
         return KVG_EXIT_USAGE;
     if (argc > 0)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * options.c: the options that choose cases, and argp with better manners.
+ * options.c: the options that choose cases, and a check of long options before argp sees them.
  */
 #include "options.h"
 
@@ -21,14 +21,21 @@ enum {
 
 static const struct argp_option plan_options[] = {
     {"suite", KEY_SUITE, "SUITE", 0,
-     "quick, full, accumulation or a FILE.yaml; without it and without any axis: quick", 1},
+     "A suite of kvgauge list --suites, or a FILE.yaml (default quick, unless --case or an axis is given). "
+     "With an axis and no suite the cases are the product of the given axes, the others at their defaults.",
+     1},
     {"filter", KEY_FILTER, "REGEX", 0,
-     "only cases whose string matches the POSIX extended REGEX; a leading - negates", 1},
-    {"case", KEY_CASE, "STRING", 0, "exactly this case, as list and the repro column print it", 1},
-    {"plugin", KEY_PLUGIN, "FILE.so", 0, "load kernels from a shared object; may be repeated", 1},
+     "Only the cases whose string matches the POSIX extended regular expression; after a leading -, only "
+     "those that do not match.",
+     1},
+    {"case", KEY_CASE, "STRING", 0,
+     "Exactly this case. STRING is a line of kvgauge list, or a value of the column case_string.", 1},
+    {"plugin", KEY_PLUGIN, "FILE.so", 0, "Load kernels from a shared object. May be given up to 16 times.",
+     1},
     {NULL, 0, NULL, 0,
-     "Axes: each overrides the suite. Lists (1k,8k) mean the product; whole numbers take k and M "
-     "(1k = 1024) and ranges 1k:128k:*2 or 16:64:+16.",
+     "Axes: each overrides this axis in every sweep of the suite. A list (1k,8k) is multiplied with the "
+     "other axes. Whole numbers take k (1024) and M (1024 k), and ranges: 1k:128k:*2 multiplies, 16:64:+16 "
+     "adds.",
      2},
 #define KVG_AXIS(id, name, option, arg, fallback, optional, help)                                            \
     {option, KEY_AXIS + KVG_AXIS_##id, arg, 0, help " (default " fallback ")", 2},
@@ -78,6 +85,9 @@ static error_t parse_plan(int key, char *arg, struct argp_state *state)
             argp_error(state, "more than %d plug-ins", KVG_MAX_PLUGINS);
         o->plugins[o->n_plugins++] = arg;
         return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "'%s' is not an option; a suite is --suite %s", arg, arg);
+        return 0;
     case ARGP_KEY_SUCCESS:
         finish(&o->request, state);
         return 0;
@@ -87,6 +97,8 @@ static error_t parse_plan(int key, char *arg, struct argp_state *state)
 }
 
 const struct argp kvg_plan_argp = {plan_options, parse_plan, NULL, NULL, NULL, NULL, NULL};
+const struct argp_child kvg_plan_children[] = {{&kvg_plan_argp, 0, "Which cases:", 9}, {0}};
+_Static_assert(KVG_MAX_PLUGINS == 16, "the text of --plugin says 16");
 
 /* ------------------------------------------------------------------------------------------ long options */
 
@@ -138,7 +150,7 @@ static void hyphenate(char *name, size_t length)
             name[i] = '-';
 }
 
-/* Looks at each long option before argp does. */
+/* Checks each long option: hyphens for underscores, and an error with the nearest name for an unknown one. */
 static void check_long_options(const struct argp *argp, int argc, char **argv)
 {
     static const char *const argp_own[] = {"help", "usage", "version"};
@@ -148,7 +160,7 @@ static void check_long_options(const struct argp *argp, int argc, char **argv)
         all.name[all.count++] = argp_own[i];
     for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
         if (strcmp(argv[i], "-h") == 0)
-            argv[i] = "--help"; /* argp's own short name for it is -? */
+            argv[i] = "--help"; /* argp itself knows only -? */
         if (strncmp(argv[i], "--", 2))
             continue;
         char *name = argv[i] + 2;
@@ -164,7 +176,7 @@ static void check_long_options(const struct argp *argp, int argc, char **argv)
             usage_error(argv[0], "there is no option '--%s'%s", word, hint);
         }
         if (found >= 0 && all.takes_argument[found] && name[length] != '=')
-            i++; /* the next word is its argument, whatever it looks like */
+            i++; /* the next word is its argument, even if it begins with "--" */
     }
 }
 
@@ -178,15 +190,22 @@ void kvg_options_parse(const struct argp *argp, int argc, char **argv, void *inp
 
 /* ------------------------------------------------------------------------------------------ to a plan */
 
-int kvg_plan_options_make(const struct kvg_plan_options *options, struct kvg_plan *plan,
-                          struct kvg_error *error)
+int kvg_plan_options_load_plugins(const struct kvg_plan_options *options, struct kvg_error *error)
 {
-    struct kvg_plan_request request = options->request;
     char why[512];
-    int axes = 0;
     for (int64_t i = 0; i < options->n_plugins; i++)
         if (kvg_registry_load(options->plugins[i], why, sizeof why))
             return kvg_fail(error, KVG_EXIT_USAGE, "--plugin %s: %s", options->plugins[i], why);
+    return 0;
+}
+
+int kvg_plan_options_make_plan(const struct kvg_plan_options *options, struct kvg_plan *plan,
+                               struct kvg_error *error)
+{
+    struct kvg_plan_request request = options->request;
+    int axes = 0;
+    if (kvg_plan_options_load_plugins(options, error))
+        return -1;
     for (int a = 0; a < KVG_AXIS_COUNT; a++)
         axes += request.axis[a] != NULL;
     if (!request.suite && !request.case_string && !axes)
@@ -194,9 +213,18 @@ int kvg_plan_options_make(const struct kvg_plan_options *options, struct kvg_pla
     return kvg_plan_make(&request, plan, error);
 }
 
-int kvg_report_error(const struct kvg_error *error)
+void kvg_plan_print_cases(const struct kvg_plan *plan)
 {
-    fflush(stdout); /* so that on a terminal the message stands below what was printed */
+    for (int64_t i = 0; i < plan->count; i++) {
+        char text[KVG_CASE_STRING_MAX];
+        kvg_case_format(&plan->cases[i], text);
+        puts(text);
+    }
+}
+
+int kvg_error_report(const struct kvg_error *error)
+{
+    fflush(stdout); /* so that on a terminal the message comes after what was printed */
     fprintf(stderr, "kvgauge: %s\n", error->text);
     return (int)error->exit_code;
 }

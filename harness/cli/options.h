@@ -2,7 +2,8 @@
  *
  * options.h: the command-line options that choose cases, shared by the subcommands (argp).
  *
- * A subcommand names kvg_plan_argp as a child of its own struct argp and hands it a struct kvg_plan_options:
+ * A subcommand takes kvg_plan_children as the children of its own struct argp and hands the one child a struct
+ * kvg_plan_options:
  *
  *     static error_t parse(int key, char *arg, struct argp_state *state)
  *     {
@@ -13,12 +14,11 @@
  *             return 0;
  *         ...
  *     }
- *     static const struct argp_child children[] = {{&kvg_plan_argp, 0, "Which cases:", 1}, {0}};
- *     static const struct argp argp = {options, parse, NULL, doc, children, NULL, NULL};
+ *     static const struct argp argp = {options, parse, NULL, doc, kvg_plan_children, NULL, NULL};
  *     kvg_options_parse(&argp, argc, argv, &o);
  *     ...
- *     if (kvg_plan_options_make(&o.plan, &plan, &error))
- *         return kvg_report_error(&error);
+ *     if (kvg_plan_options_make_plan(&o.plan, &plan, &error))
+ *         return kvg_error_report(&error);
  *
  * Keys of kvg_plan_argp are KVG_OPTION_FIRST and up; a subcommand uses letters and keys below it.
  */
@@ -32,27 +32,34 @@
 #define KVG_OPTION_FIRST 0x1000
 
 struct kvg_plan_options {
-    /* Text points into argv. Without --suite, --case and any axis, suite is "quick"; with an axis and without
-     * --suite, the plan is the product of the axes given, all others at their default. */
+    /* As given; text points into argv. kvg_plan_options_make_plan takes suite "quick" where neither --suite, --case nor
+     * an axis is given. With an axis and without --suite the plan is the product of the given axes. */
     struct kvg_plan_request request;
     const char
         *plugins[KVG_MAX_PLUGINS + 1]; /* --plugin FILE.so, NULL-terminated (as kvg_run_options wants) */
     int64_t n_plugins;
 };
 
-/* --suite, --filter, --case, --plugin, and one option an axis (--kv-cache-dtype; --kv_cache_dtype works too).
- * Initialises its struct kvg_plan_options itself. */
+/* --suite, --filter, --case, --plugin, and one option for each axis (--kv-cache-dtype; --kv_cache_dtype works
+ * too). Initialises its struct kvg_plan_options itself. An argument that is no option is an error. */
 extern const struct argp kvg_plan_argp;
+/* kvg_plan_argp alone, under the header "Which cases:". */
+extern const struct argp_child kvg_plan_children[];
 
-/* argp_parse, with two differences: an unknown long option is answered with the nearest known one, and a
- * usage error always ends the process with KVG_EXIT_USAGE. Options may stand behind arguments. */
+/* argp_parse with two differences: the error for an unknown long option names the nearest known one, and every
+ * usage error ends the process with KVG_EXIT_USAGE. Options may follow arguments. */
 void kvg_options_parse(const struct argp *argp, int argc, char **argv, void *input);
 
-/* Loads the plug-ins and makes the plan. 0, or -1 with the error. */
-int kvg_plan_options_make(const struct kvg_plan_options *options, struct kvg_plan *plan,
-                          struct kvg_error *error);
+/* Loads the plug-ins and makes the plan. 0 (kvg_plan_free is due), or -1 with the error. */
+int kvg_plan_options_make_plan(const struct kvg_plan_options *options, struct kvg_plan *plan,
+                               struct kvg_error *error);
+
+/* Loads the plug-ins alone. 0, or -1 with the error. */
+int kvg_plan_options_load_plugins(const struct kvg_plan_options *options, struct kvg_error *error);
+/* Prints the case strings on stdout, one a line. */
+void kvg_plan_print_cases(const struct kvg_plan *plan);
 
 /* Prints "kvgauge: TEXT" on stderr and returns the error's exit code. */
-int kvg_report_error(const struct kvg_error *error);
+int kvg_error_report(const struct kvg_error *error);
 
 #endif

@@ -31,8 +31,8 @@ static void clock_text(double seconds, char text[24])
         snprintf(text, 24, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
 }
 
-void kvg_progress_line(const struct kvg_progress *p, const char *label, double elapsed, int width, char *text,
-                       size_t size)
+void kvg_progress_format_line(const struct kvg_progress *p, const char *label, double elapsed, int width,
+                              char *text, size_t size)
 {
     char left[40] = "", trouble[40] = "", past[24], rest[24];
     clock_text(elapsed, past);
@@ -44,22 +44,22 @@ void kvg_progress_line(const struct kvg_progress *p, const char *label, double e
         snprintf(trouble, sizeof trouble, ", %lld not passed", (long long)p->troubled);
     snprintf(text, size, "[%lld/%lld] %s%s%s  %s", (long long)p->done, (long long)p->total, past, left,
              trouble, label);
-    /* One column less than the terminal has: a full line would wrap. */
+    /* One column less than the terminal has, because some terminals wrap a full line. */
     if (width > 1 && strlen(text) > (size_t)width - 1 && (size_t)width - 1 < size)
         text[width - 1] = '\0';
 }
 
-void kvg_progress_case(struct kvg_progress *p, const char *label)
+void kvg_progress_show_case(struct kvg_progress *p, const char *label)
 {
     char line[512];
     if (!p->live)
         return;
-    kvg_progress_line(p, label, kvg_now() - p->start, terminal_width(p->out), line, sizeof line);
+    kvg_progress_format_line(p, label, kvg_now() - p->start, terminal_width(p->out), line, sizeof line);
     fprintf(p->out, "\r\033[K%s", line);
     fflush(p->out);
 }
 
-void kvg_progress_done(struct kvg_progress *p, double weight, int troubled)
+void kvg_progress_end_case(struct kvg_progress *p, double weight, int troubled)
 {
     p->done++;
     p->done_weight += weight;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * row_report.c: see row_report.h. The names are those of the columns, so that a number is found again in a
- * file.
+ * row_report.c: see row_report.h. Names are those of the columns of a result file.
  */
 #include "row_report.h"
 
@@ -43,7 +42,7 @@ static void float_text(const struct kvg_column *column, double x, char *text, si
         snprintf(text, size, strcmp(column->units, "B") == 0 ? "%.5g B" : "%.5g", x);
 }
 
-/* "" when the column holds nothing. */
+/* "" when the column holds no value. */
 static void value_text(const struct kvg_row *row, const struct kvg_column *column, char *text, size_t size)
 {
     const char *at = (const char *)row + column->offset;
@@ -65,7 +64,7 @@ static void value_text(const struct kvg_row *row, const struct kvg_column *colum
     }
 }
 
-/* On top of the report. */
+/* 1 for a column that the head of the report shows. */
 static int is_told_already(const char *name)
 {
     static const char *const told[] = {"status",    "reason",    "case_string", "attempt",
@@ -76,14 +75,14 @@ static int is_told_already(const char *name)
     return 0;
 }
 
-/* Does the report have a line for the column? Then its value is in text. */
+/* 1 when the report has a line for the column; then `text` has its value. */
 static int has_line(const struct kvg_row *row, const struct kvg_column *column, char *text, size_t size)
 {
     value_text(row, column, text, size);
     return text[0] && !is_told_already(column->name);
 }
 
-/* Of the longest name that has a line. */
+/* Length of the longest name that has a line. */
 static int name_width(const struct kvg_row *row)
 {
     char text[2048];
@@ -96,7 +95,7 @@ static int name_width(const struct kvg_row *row)
     return width;
 }
 
-void kvg_row_report(FILE *out, const struct kvg_row *row)
+void kvg_row_print_report(FILE *out, const struct kvg_row *row)
 {
     char text[2048];
     const int width = name_width(row);

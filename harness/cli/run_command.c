@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * run_command.c: the command line of `kvgauge run`, and the recorded one that --resume repeats.
+ * run_command.c: parses the command line of `kvgauge run`, and the one in a journal that --resume repeats.
  */
 #include "run_command.h"
 
@@ -10,7 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "argv.h"
 #include "benchmark_flags.h"
+#include "commands.h"
 #include "harness/execute/options.h"
 #include "run_files.h"
 
@@ -32,50 +34,81 @@ enum {
 };
 
 static const struct argp_option options[] = {
-    {"out", KEY_OUT, "FILE.h5", 0,
-     "where the rows go (default results/runs/UTC-SUITE.h5); the journal lies beside it", 0},
-    {"resume", KEY_RESUME, "FILE", 0,
-     "go on with an earlier run: cases without a row, and those that timed out, crashed or ran out of "
-     "memory. Alone "
-     "it repeats that run's options; with a suite or axes those cases are added",
-     0},
-    {"dry-run", KEY_DRY_RUN, NULL, 0, "print what would run, and run nothing", 0},
-    {"verify-only", KEY_VERIFY_ONLY, NULL, 0, "verify, and time nothing", 0},
-    {"profile", KEY_PROFILE, NULL, 0,
-     "run each kernel once, in this process and inside an NVTX range, neither timed nor verified: for ncu, "
-     "nsys, perf",
-     0},
-    {"timeout", KEY_TIMEOUT, "SECONDS", 0, "what a case may take (default 120)", 0},
-    {"min-time", KEY_MIN_TIME, "SECONDS", 0, "of samples a timed case (default 0.2)", 0},
+    {NULL, 0, NULL, 0, "Measuring:", 1},
+    {"verify-only", KEY_VERIFY_ONLY, NULL, 0, "Verify every case and time none.", 1},
+    {"min-time", KEY_MIN_TIME, "SECONDS", 0,
+     "Total time of the samples of a timed case, in seconds (default 0.2). There are at least 15 samples and "
+     "at "
+     "most 256.",
+     1},
+    {"timeout", KEY_TIMEOUT, "SECONDS", 0,
+     "Time that one case may take, in seconds (default 120). A case that takes longer is stopped; its status "
+     "is timeout.",
+     1},
     {"repeats", KEY_REPEATS, "N", 0,
-     "calls on the same inputs that must give the same bits, for the first two cases of each kernel, phase, "
-     "path "
-     "and dtype (default: as many of 300 as fit into 0.3 s)",
-     0},
+     "Number of calls on the same inputs whose outputs must have the same bits, for the first two cases of "
+     "each kernel, phase, path and dtype (default: as many of 300 as fit into 0.3 s; 50 of a store).",
+     1},
     {"cuda-graph", KEY_GRAPH, NULL, 0,
-     "time kernels of a GPU as replays of a recorded call (a CUDA graph); others as ever", 0},
-    {"dump", KEY_DUMP, "FOLDER", 0,
-     "write inputs, output and reference of each row that a check fails to FOLDER/CASE_ID.h5; for a single "
-     "case "
-     "FILE.h5 will do",
-     0},
-    {"plots", KEY_PLOTS, NULL, 0, "draw plots in any case", 0},
-    {"no-plots", KEY_NO_PLOTS, NULL, 0, "draw none", 0},
+     "Time CUDA kernels as replays of a recorded call (a CUDA graph): the launch cost on the host does not "
+     "count. CPU kernels are timed as without it.",
+     1},
     {"random-tokens-constants", KEY_CONSTANTS, "Q,K,V", 0,
-     "of the calibration random_tokens: scale = absmax / constant (default 200,200,100)", 0},
-    {"quiet", KEY_QUIET, NULL, 0, "no progress and no table", 0},
-    {"benchmark_FLAG", 0, NULL, OPTION_DOC | OPTION_NO_USAGE,
-     "--benchmark_out=FILE.json, _min_time, _repetitions, _min_warmup_time, _time_unit, _context: as Google "
-     "Benchmark has them",
-     0},
+     "Constants of calibration random_tokens: scale = absmax / constant (default 200,200,100).", 1},
+    {"profile", KEY_PROFILE, NULL, 0,
+     "Run each kernel once, in this process and inside an NVTX range, for a profiler (ncu, nsys, perf). "
+     "Nothing is verified or timed, and no file is written.",
+     1},
+    {NULL, 0, NULL, 0, "Output:", 2},
+    {"out", KEY_OUT, "FILE.h5", 0,
+     "Result file (default results/runs/UTC-SUITE.h5). The journal FILE.jsonl is written beside it: one line "
+     "a "
+     "row, synced to disk before the next case starts.",
+     2},
+    {"resume", KEY_RESUME, "FILE", 0,
+     "Continue an earlier run: run the cases that have no row, and again those that timed out, crashed or "
+     "ran "
+     "out of memory. Without --suite, --case, --filter or an axis, the options of that run apply; with one "
+     "of "
+     "them, its cases are added to the file.",
+     2},
+    {"dry-run", KEY_DRY_RUN, NULL, 0, "Print the case strings that would run; run nothing, write no file.",
+     2},
+    {"dump", KEY_DUMP, "FOLDER", 0,
+     "Write inputs, output and reference of each row that fails a check to FOLDER/CASE_ID.h5. For a single "
+     "case "
+     "FILE.h5 is right too. A worker that crashes writes none.",
+     2},
+    {"plots", KEY_PLOTS, NULL, 0, "Draw plots also for --case and with --quiet.", 2},
+    {"no-plots", KEY_NO_PLOTS, NULL, 0, "Draw no plots.", 2},
+    {"quiet", KEY_QUIET, NULL, 0,
+     "Print no progress, no table and no file names, and draw no plots. Failures are still reported on "
+     "standard "
+     "error.",
+     2},
+    {NULL, 0, NULL, 0, "Flags of Google Benchmark, with '=':", 3},
+    {"--benchmark_out=FILE.json", 0, NULL, OPTION_DOC | OPTION_NO_USAGE,
+     "Write its report of all timed cases, for its compare.py.", 3},
+    {"--benchmark_min_time=SECONDS", 0, NULL, OPTION_DOC | OPTION_NO_USAGE, "The same as --min-time.", 3},
+    {"--benchmark_repetitions=N", 0, NULL, OPTION_DOC | OPTION_NO_USAGE,
+     "Take exactly N samples of a timed case, from 1 to 256.", 3},
+    {"--benchmark_min_warmup_time=SECONDS", 0, NULL, OPTION_DOC | OPTION_NO_USAGE,
+     "Time of the calls before the samples, in seconds (default 0).", 3},
+    {"--benchmark_time_unit=UNIT", 0, NULL, OPTION_DOC | OPTION_NO_USAGE,
+     "Unit of the times in its report: ns, us, ms or s (default ns).", 3},
+    {"--benchmark_context=KEY=VALUE", 0, NULL, OPTION_DOC | OPTION_NO_USAGE,
+     "Add a pair to the context of its report.", 3},
+    {"--benchmark_report_aggregates_only=BOOL", 0, NULL, OPTION_DOC | OPTION_NO_USAGE,
+     "Leave the samples out of its report and keep their statistics (default false).", 3},
     {0}};
 
-static double positive(const char *option, const char *arg, struct argp_state *state)
+static double seconds(const char *option, const char *arg, int zero_is_right, struct argp_state *state)
 {
     char *end;
     double x = strtod(arg, &end);
-    if (end == arg || *end || !(x > 0) || !isfinite(x))
-        argp_error(state, "%s %s: a number of seconds above 0 would be right", option, arg);
+    if (end == arg || *end || !(x > 0 || (zero_is_right && x == 0)) || !isfinite(x))
+        argp_error(state, "%s %s: a number of seconds %s would be right", option, arg,
+                   zero_is_right ? "from 0" : "above 0");
     return x;
 }
 
@@ -124,11 +157,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         c->run.profile = 1;
         return 0;
     case KEY_TIMEOUT:
-        c->run.timeout = positive("--timeout", arg, state);
+        c->run.timeout = seconds("--timeout", arg, 0, state);
         c->timeout_given = 1;
         return 0;
     case KEY_MIN_TIME:
-        c->run.min_time = positive("--min-time", arg, state);
+        c->run.min_time = seconds("--min-time", arg, 1, state);
         return 0;
     case KEY_REPEATS:
         c->run.repeats = count("--repeats", arg, state);
@@ -149,34 +182,30 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case KEY_QUIET:
         c->quiet = 1;
         return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "'%s' is not an option; a suite is --suite %s", arg, arg);
-        return 0;
     case ARGP_KEY_END:
         if (c->out && c->resume)
-            argp_error(state, "--resume goes on in the file it names; --out does not go with it");
+            argp_error(state, "--resume writes to the file it names; --out does not go with it");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
 }
 
-static const struct argp_child children[] = {{&kvg_plan_argp, 0, "Which cases:", 1}, {0}};
-static const struct argp argp = {
+const struct argp kvg_run_argp = {
     options,
     parse,
     NULL,
-    "Measure cases: an HDF5 file, a table and plots.\v"
-    "Ctrl-C stops the run and keeps what it has; --resume goes on. Exit code: the "
-    "highest that a row asks for (0 fine, 2 incorrect, 3 trouble), 3 if nothing ran, "
-    "4 usage, 130 interrupted.",
-    children,
+    "Measure cases and write a result file (HDF5), a table and plots.\v"
+    "Ctrl-C stops the run and keeps every finished row; --resume continues it. Exit code: the highest that a "
+    "row asks for (0 passed, 2 incorrect, 3 other trouble), 3 if nothing ran, 4 for a usage error, 130 if "
+    "interrupted.",
+    kvg_plan_children,
     NULL,
     NULL};
 
 /* ---- the command line ---- */
 
-/* Parses a command line; --benchmark_* is Google Benchmark's and is taken out before argp sees it. */
+/* Parses a command line. The flags of Google Benchmark are taken out before argp sees them. */
 static int parse_command(int argc, char **argv, struct kvg_run_command *c, struct kvg_error *error)
 {
     char **rest = calloc((size_t)argc + 1, sizeof *rest);
@@ -190,18 +219,18 @@ static int parse_command(int argc, char **argv, struct kvg_run_command *c, struc
         return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory");
     }
     for (int i = 0; i < argc; i++)
-        if (strncmp(argv[i], "--benchmark_", 12) == 0 && strcmp(argv[i], "--benchmark_FLAG") != 0)
+        if (strncmp(argv[i], "--benchmark_", 12) == 0)
             c->flags[flags++] = argv[i];
         else
             rest[n++] = argv[i];
-    kvg_options_parse(&argp, n, rest, c);
+    kvg_options_parse(&kvg_run_argp, n, rest, c);
     free(rest);
     c->run.plugins = c->plan.n_plugins ? c->plan.plugins : NULL;
     c->run.benchmark_flags = flags ? c->flags : NULL;
     return kvg_benchmark_flags(c->run.benchmark_flags, &c->run, &c->benchmark_out, error);
 }
 
-/* Does the command line say which cases? */
+/* 1 when an option chooses cases. */
 static int names_cases(int argc, char **argv, const struct kvg_run_command *c)
 {
     const struct kvg_plan_request *r = &c->plan.request;
@@ -214,7 +243,7 @@ static int names_cases(int argc, char **argv, const struct kvg_run_command *c)
     return r->case_string || r->filter;
 }
 
-/* --resume without cases: those of the recorded command line. */
+/* --resume alone: the command line that the journal holds. */
 static int recall(struct kvg_run_command *command, struct kvg_error *error)
 {
     struct kvg_run_files files = {0};
@@ -229,11 +258,10 @@ static int recall(struct kvg_run_command *command, struct kvg_error *error)
     kvg_results_free(&header);
     if (!argv || argc < 2) {
         kvg_argv_free(argv);
-        return kvg_fail(error, KVG_EXIT_USAGE,
-                        "%s: does not say which cases it wanted; --suite or axes would help",
+        return kvg_fail(error, KVG_EXIT_USAGE, "%s: the journal holds no command line; give --suite or axes",
                         files.journal_path);
     }
-    /* "kvgauge run ...": the options start behind the second word */
+    /* "kvgauge run ...": the options follow the second word */
     int failed = parse_command(argc - 1, argv + 1, &recorded, error);
     recorded.recalled = argv;
     recorded.resume = command->resume;

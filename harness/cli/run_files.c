@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * run_files.c: everything about the files is tried before the first case runs, and nothing that exists is
- * touched until its successor is whole.
+ * run_files.c: every access to the files is tried before the first case runs. An existing file is replaced only
+ * when its successor is complete.
  */
 #include "run_files.h"
 
@@ -14,9 +14,9 @@
 #include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
-#include <wordexp.h>
 
 #include "results/file.h"
+#include "argv.h"
 #include "harness/machine/paths.h"
 #include "harness/machine/clock.h"
 
@@ -34,11 +34,11 @@ static int exists(const char *path)
     return lstat(path, &s) == 0;
 }
 
-/* Both names from a stem. */
+/* STEM.h5 and STEM.jsonl. */
 static int set_names(struct kvg_run_files *files, const char *stem, size_t length, struct kvg_error *error)
 {
     if (length + sizeof ".jsonl" > KVG_PATH_MAX)
-        return kvg_fail(error, KVG_EXIT_USAGE, "%.60s...: a name of more than %d bytes", stem,
+        return kvg_fail(error, KVG_EXIT_USAGE, "%.60s...: the name is longer than %d bytes", stem,
                         KVG_PATH_MAX - 8);
     snprintf(files->h5, sizeof files->h5, "%.*s.h5", (int)length, stem);
     snprintf(files->journal_path, sizeof files->journal_path, "%.*s.jsonl", (int)length, stem);
@@ -109,7 +109,7 @@ static int check_space(const char *path, int64_t bytes, struct kvg_error *error)
     return 0;
 }
 
-/* May a file be made in the folder of `path`? Asked of the folder, not by trying: an old file must stay. */
+/* Can a file be made in the folder of `path`? The permissions are checked; trying could harm an existing file. */
 static int check_writable(const char *path, struct kvg_error *error)
 {
     char folder[KVG_PATH_MAX];
@@ -121,7 +121,7 @@ static int check_writable(const char *path, struct kvg_error *error)
     return 0;
 }
 
-/* What an earlier --benchmark_out file holds, or an empty one. */
+/* The content of an earlier --benchmark_out file, or an empty report. */
 static int load_benchmarks(struct kvg_run_files *files, int resumed, struct kvg_error *error)
 {
     json_error_t why;
@@ -138,7 +138,8 @@ static int load_benchmarks(struct kvg_run_files *files, int resumed, struct kvg_
                         files->benchmark_path);
     files->benchmarks = json_load_file(files->benchmark_path, 0, &why);
     if (!json_is_array(json_object_get(files->benchmarks, "benchmarks")))
-        return kvg_fail(error, KVG_EXIT_TROUBLE, "%s: not a file of Google Benchmark", files->benchmark_path);
+        return kvg_fail(error, KVG_EXIT_TROUBLE, "%s: not a JSON report of Google Benchmark",
+                        files->benchmark_path);
     return 0;
 }
 
@@ -150,8 +151,8 @@ static int refuse_existing(const char *path, const char *journal, struct kvg_err
                     "%s: exists already; another --out, or --resume %s, would be right", path, journal);
 }
 
-/* A name is claimed by making the journal. One that was chosen here and that another run of the same second
- * has claimed since is given up for the next. */
+/* Making the journal claims the name. When another run of the same second has claimed a name that was chosen here,
+ * the next name is tried. */
 int kvg_run_files_create(struct kvg_run_files *files, const struct kvg_facts *run,
                          const struct kvg_facts *machine, int64_t bytes, struct kvg_error *error)
 {
@@ -189,7 +190,7 @@ static int named(const json_t *entry, const char *name)
     return of_entry && name && strcmp(of_entry, name) == 0;
 }
 
-int kvg_run_files_benchmark(struct kvg_run_files *files, const char *report, struct kvg_error *error)
+int kvg_run_files_add_benchmark(struct kvg_run_files *files, const char *report, struct kvg_error *error)
 {
     if (!files->benchmarks || !report)
         return 0;
@@ -203,7 +204,7 @@ int kvg_run_files_benchmark(struct kvg_run_files *files, const char *report, str
     int failed = !root || json_array_extend(all, added) ||
                  json_object_set(files->benchmarks, "context", json_object_get(root, "context"));
     json_decref(root);
-    return failed ? kvg_fail(error, KVG_EXIT_TROUBLE, "the report of a case for %s is no JSON",
+    return failed ? kvg_fail(error, KVG_EXIT_TROUBLE, "%s: the report of a case is not JSON",
                              files->benchmark_path)
                   : 0;
 }
@@ -257,65 +258,6 @@ void kvg_run_files_abandon(struct kvg_run_files *files)
 
 /* ---- facts ---- */
 
-static int is_plain(const char *text)
-{
-    return *text &&
-           text[strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+./:,%@")] ==
-               '\0';
-}
-
-char *kvg_argv_quote(int argc, char **argv)
-{
-    size_t size = 1;
-    for (int i = 0; i < argc; i++)
-        size += 4 * strlen(argv[i]) + 4;
-    char *line = malloc(size), *end = line;
-    if (!line)
-        return NULL;
-    for (int i = 0; i < argc; i++) {
-        if (i)
-            *end++ = ' ';
-        if (is_plain(argv[i])) {
-            end = stpcpy(end, argv[i]);
-            continue;
-        }
-        *end++ = '\'';
-        for (const char *c = argv[i]; *c; c++)
-            if (*c == '\'')
-                end = stpcpy(end, "'\\''");
-            else
-                *end++ = *c;
-        *end++ = '\'';
-    }
-    *end = '\0';
-    return line;
-}
-
-void kvg_argv_free(char **argv)
-{
-    for (int i = 0; argv && argv[i]; i++)
-        free(argv[i]);
-    free(argv);
-}
-
-char **kvg_argv_unquote(const char *line, int *argc)
-{
-    wordexp_t words;
-    if (wordexp(line, &words, WRDE_NOCMD | WRDE_UNDEF)) /* everything but plain words is in single quotes */
-        return NULL;
-    char **argv = calloc(words.we_wordc + 1, sizeof *argv);
-    for (size_t i = 0; argv && i < words.we_wordc; i++) {
-        argv[i] = strdup(words.we_wordv[i]);
-        if (!argv[i]) {
-            kvg_argv_free(argv);
-            argv = NULL;
-        }
-    }
-    *argc = (int)words.we_wordc;
-    wordfree(&words);
-    return argv;
-}
-
 /* A random UUID (version 4). */
 static void new_uuid(char text[40])
 {
@@ -330,7 +272,7 @@ static void new_uuid(char text[40])
              b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
 }
 
-int kvg_run_facts(struct kvg_facts *facts, int argc, char **argv, const char *suite, uint64_t seed)
+int kvg_run_facts_add(struct kvg_facts *facts, int argc, char **argv, const char *suite, uint64_t seed)
 {
     char uuid[40], created[KVG_UTC_MAX], generator[64];
     char *rest = kvg_argv_quote(argc - 1, argv + 1), *line = NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * run_files.h: the files of a run: RUN.h5, its journal RUN.jsonl beside it, and Google Benchmark's JSON.
+ * run_files.h: the files of a run: the result file RUN.h5, its journal RUN.jsonl, and Google Benchmark's JSON.
  */
 #ifndef KVG_HARNESS_RUN_FILES_H
 #define KVG_HARNESS_RUN_FILES_H
@@ -12,40 +12,37 @@ enum { KVG_PATH_MAX = 1024 };
 
 struct kvg_run_files {
     char h5[KVG_PATH_MAX], journal_path[KVG_PATH_MAX];
-    char suite[64]; /* of a name that was chosen here: another is chosen when it is taken; "" otherwise */
+    char suite
+        [64]; /* part of a name that was chosen here, to choose another when it is taken; "" with --out */
     struct kvg_journal *journal;
     const char *benchmark_path; /* --benchmark_out, or NULL */
-    json_t *benchmarks;         /* what it will hold: {"context": ..., "benchmarks": [...]}, or NULL */
+    json_t *benchmarks;         /* its future content: {"context": ..., "benchmarks": [...]}, or NULL */
 };
 
-/* Names the files. `out` (NULL: RUN_DIR/UTC-SUITE.h5, a name not taken yet) may end in .h5 or .jsonl. */
+/* Sets the names of the files. `out` ends in .h5 or .jsonl; NULL stands for RUN_DIR/UTC-SUITE.h5, a name that no
+ * file has yet. */
 int kvg_run_files_name(struct kvg_run_files *files, const char *out, const char *suite,
                        struct kvg_error *error);
-/* A new run: makes the folder, refuses files that exist, looks for `bytes` of free space, writes the
- * journal's header. All that can go wrong with the files shows here, before the first case. */
+/* A new run: makes the folder, refuses files that exist, checks that `bytes` are free on the disk, writes the
+ * header of the journal. So problems with the files are reported before the first case runs. */
 int kvg_run_files_create(struct kvg_run_files *files, const struct kvg_facts *run,
                          const struct kvg_facts *machine, int64_t bytes, struct kvg_error *error);
 /* An earlier run: reads its journal into *results and opens it for appending. */
 int kvg_run_files_resume(struct kvg_run_files *files, struct kvg_results *results, struct kvg_error *error);
 
-/* Adds the report of one case; an earlier entry of the same name goes. */
-int kvg_run_files_benchmark(struct kvg_run_files *files, const char *report, struct kvg_error *error);
+/* Adds the report of one case, in place of earlier entries of the same case. */
+int kvg_run_files_add_benchmark(struct kvg_run_files *files, const char *report, struct kvg_error *error);
 
-/* Closes the journal, builds the HDF5 file from it, writes the merged JSON; *results receives what the file
- * holds. `complete` becomes the attribute. */
+/* Closes the journal, makes the HDF5 file from it and writes the merged JSON. *results receives the content of the
+ * file; `complete` becomes its attribute. */
 int kvg_run_files_finish(struct kvg_run_files *files, int complete, struct kvg_results *results,
                          struct kvg_error *error);
 
-/* Lets go of what was opened, after create or resume failed. */
+/* Closes what is open, after create or resume failed. */
 void kvg_run_files_abandon(struct kvg_run_files *files);
 
-/* Facts of the run that the harness knows: schema, uuid, time, version, argv ("kvgauge run OPTION...";
- * argv[0] is left out), suite, seed. */
-int kvg_run_facts(struct kvg_facts *facts, int argc, char **argv, const char *suite, uint64_t seed);
-/* argv as one line a shell reads back, and back again (malloc'ed argv, NULL-terminated; freed by the caller
- * as one block through kvg_argv_free). */
-char *kvg_argv_quote(int argc, char **argv);
-char **kvg_argv_unquote(const char *line, int *argc);
-void kvg_argv_free(char **argv);
+/* Adds the facts of the run: schema, uuid, time, version, argv (as "kvgauge run OPTION...", without argv[0]),
+ * suite, seed. 0, or -1 on out of memory. */
+int kvg_run_facts_add(struct kvg_facts *facts, int argc, char **argv, const char *suite, uint64_t seed);
 
 #endif

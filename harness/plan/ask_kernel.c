@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ask_kernel.c: questions and answers of fixed size over a socket pair. The child is a plain fork: the driver
- * has not been touched before it, and it does nothing but call `supports`. Kernels are told by their address,
- * which is the same on both sides.
+ * ask_kernel.c: questions and answers of fixed size over a socket pair. The child is made by fork without exec.
+ * This is safe because the driver was not used before the fork and the child only calls `supports`. A question
+ * names its kernel by address, which is the same in both processes.
  */
 #include "ask_kernel.h"
 
@@ -28,10 +28,10 @@ struct answer {
 };
 
 struct kvg_asker {
-    pid_t child; /* 0: none yet, or no more */
+    pid_t child; /* 0: not started, or ended */
     int socket;
-    int failed; /* it was started and has failed */
-    char why[252];
+    int failed;    /* the child could not be started, died or did not answer */
+    char why[252]; /* which of these */
 };
 
 struct kvg_asker *kvg_asker_new(void)
@@ -44,7 +44,7 @@ static void end_child(struct kvg_asker *a)
     if (!a->child)
         return;
     close(a->socket);
-    kill(a->child, SIGKILL); /* it keeps nothing that would have to be tidied */
+    kill(a->child, SIGKILL); /* it holds nothing that would need cleaning up */
     while (waitpid(a->child, NULL, 0) < 0 && errno == EINTR)
         ;
     a->child = 0;
@@ -58,7 +58,7 @@ void kvg_asker_free(struct kvg_asker *asker)
     free(asker);
 }
 
-/* All bytes, or -1 when the other side is gone or silent. `seconds` < 0 waits for ever. */
+/* Reads exactly `bytes`. -1 when the other side has ended or sends nothing for `seconds`; < 0 waits for ever. */
 static int receive(int socket, void *to, size_t bytes, int seconds)
 {
     for (size_t got = 0; got < bytes;) {
@@ -100,7 +100,7 @@ static _Noreturn void answer_questions(pid_t parent, int socket)
         if (transmit(socket, &a, sizeof a))
             break;
     }
-    _exit(0); /* no handlers: they are the parent's */
+    _exit(0); /* exit() would run the exit handlers of the parent */
 }
 
 static int start_child(struct kvg_asker *a)
@@ -108,7 +108,7 @@ static int start_child(struct kvg_asker *a)
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends))
         return -1;
-    fflush(NULL); /* else the child might write the parent's buffers a second time */
+    fflush(NULL); /* otherwise the child may write the buffers of the parent a second time */
     const pid_t parent = getpid(), child = fork();
     if (child == 0) {
         close(ends[0]);
@@ -135,19 +135,19 @@ static int ask_child(struct kvg_asker *a, const struct kvg_kernel *kernel, const
                      struct answer *answer)
 {
     struct question question;
-    memset(&question, 0, sizeof question); /* padding too: all of it is sent */
+    memset(&question, 0, sizeof question); /* the padding is sent too */
     question.kernel = kernel;
     question.problem = *problem;
     if (!a->failed && !a->child && start_child(a))
         give_up(a, "no process could be started to ask the GPU's driver");
     if (!a->failed && (transmit(a->socket, &question, sizeof question) ||
                        receive(a->socket, answer, sizeof *answer, KVG_ASK_SECONDS)))
-        give_up(a, "the process that asked the GPU's driver died or was silent for too long");
+        give_up(a, "the process that asked the GPU's driver died, or did not answer in time");
     return a->failed ? -1 : 0;
 }
 
-int kvg_ask_supports(struct kvg_asker *asker, const struct kvg_kernel *kernel,
-                     const struct kvg_problem *problem, char *why, size_t size)
+int kvg_asker_ask(struct kvg_asker *asker, const struct kvg_kernel *kernel, const struct kvg_problem *problem,
+                  char *why, size_t size)
 {
     struct answer answer;
     if (kernel->device == KVG_DEVICE_CPU)

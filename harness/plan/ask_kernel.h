@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ask_kernel.h: does a kernel take a problem? Asked by a process that must never touch a device.
+ * ask_kernel.h: does a kernel take a problem? For a process that must never touch a device.
  *
- * `supports` of a kernel on a GPU asks the driver, and a process that did so holds a context on the GPU for
- * the rest of its life, and dies with the driver. So those are asked in a child, started for the first of
- * them and ended with the asker. Kernels of the CPU are asked here.
+ * `supports` of a GPU kernel calls the driver. A process that has done so holds a context on the GPU until it
+ * ends, and a crash in the driver ends it. Therefore `supports` of GPU kernels runs in a child process, which is
+ * started at the first such question and killed by kvg_asker_free. `supports` of CPU kernels is called directly.
  */
 #ifndef KVG_HARNESS_ASK_KERNEL_H
 #define KVG_HARNESS_ASK_KERNEL_H
@@ -13,13 +13,13 @@
 #include "kernels/kernel.h"
 
 struct kvg_asker;
-struct kvg_asker *kvg_asker_new(void); /* NULL on out of memory; starts nothing */
+struct kvg_asker *kvg_asker_new(void); /* NULL on out of memory; starts no child */
 void kvg_asker_free(struct kvg_asker *asker);
 
-/* 1, or 0 with the reason, as kernel->supports. A child that dies, or is silent for KVG_ASK_SECONDS, has said
- * no, and so to all that would be asked later. The kernel is one of the registry's. */
-int kvg_ask_supports(struct kvg_asker *asker, const struct kvg_kernel *kernel,
-                     const struct kvg_problem *problem, char *why, size_t size);
+/* 1, or 0 with the reason, as kernel->supports. The kernel is one of the registry. When the child dies, or does
+ * not answer within KVG_ASK_SECONDS, the answer is 0 to this question and to all later ones about GPU kernels. */
+int kvg_asker_ask(struct kvg_asker *asker, const struct kvg_kernel *kernel, const struct kvg_problem *problem,
+                  char *why, size_t size);
 #define KVG_ASK_SECONDS 60
 
 #endif

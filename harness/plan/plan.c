@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * plan.c: sweeps to cases. The product of an axis list is walked axis by axis; each case is completed, its
- * kernel resolved, and kept unless it is there already or the filter says no. At the end cases that share
- * their tensors are put next to each other.
+ * plan.c: sweeps to cases. The product of the values of a sweep is walked axis by axis. Each case is completed,
+ * its kernel is resolved, and it is kept unless the plan has it already or the filter rejects it. At the end,
+ * cases that share their tensors are made neighbours.
  */
 #include "plan.h"
 
 #include <fnmatch.h>
 #include <inttypes.h>
+#include <jansson.h>
 #include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,27 +20,25 @@
 #include "harness/inputs/inputs.h"
 #include "harness/machine/machine.h"
 #include "harness/case/words.h"
-#include "harness/machine/paths.h"
 #include "order.h"
+#include "shipped.h"
 #include "suite.h"
 
-#define MAX_CASES 100000 /* hours even at a tenth of a second each: more is a slip of the pen */
+#define MAX_CASES 100000 /* nearly three hours at a tenth of a second each: more is taken for a mistake */
 
 struct builder {
     struct kvg_plan *plan;
     int64_t room;     /* of plan->cases */
-    uint64_t *hashes; /* [room] of the case strings */
-    int64_t *table;   /* [table_size] index into plan->cases or -1: open addressing by hash */
-    int64_t table_size;
+    json_t *seen;     /* an object whose keys are the case strings of plan->cases */
     int64_t rejected; /* by the filter */
     regex_t regex;
     int has_regex, negate;
     struct kvg_values override[KVG_AXIS_COUNT];
-    int effective[KVG_AXIS_COUNT];                   /* an override's value stands in some case */
+    int effective[KVG_AXIS_COUNT];                   /* 1 when some case has a value of the override */
     const struct kvg_values *values[KVG_AXIS_COUNT]; /* of the sweep being walked; NULL = the default */
     struct kvg_asker *asker;
     char where[1100];               /* "FILE:LINE: " of that sweep, or "" */
-    struct kvg_error contradiction; /* the first among cases that the filter rejects; text "" when none */
+    struct kvg_error contradiction; /* the first in a case that the filter rejects; text "" when none */
     struct kvg_error *error;
 };
 
@@ -75,48 +74,11 @@ static int grow(struct builder *b)
 {
     int64_t room = b->room ? b->room * 2 : 256;
     struct kvg_case *cases = realloc(b->plan->cases, (size_t)room * sizeof *cases);
-    if (cases)
-        b->plan->cases = cases;
-    uint64_t *hashes = realloc(b->hashes, (size_t)room * sizeof *hashes);
-    if (hashes)
-        b->hashes = hashes;
-    int64_t *table = malloc((size_t)room * 2 * sizeof *table);
-    if (!cases || !hashes || !table) {
-        free(table);
+    if (!cases)
         return out_of_memory(b);
-    }
-    free(b->table);
+    b->plan->cases = cases;
     b->room = room;
-    b->table = table;
-    b->table_size = room * 2;
-    for (int64_t i = 0; i < b->table_size; i++)
-        table[i] = -1;
-    for (int64_t i = 0; i < b->plan->count; i++) {
-        uint64_t at = b->hashes[i] & (uint64_t)(b->table_size - 1);
-        while (table[at] >= 0)
-            at = (at + 1) & (uint64_t)(b->table_size - 1);
-        table[at] = i;
-    }
     return 0;
-}
-
-/* Slot of the table where the case is (*found) or would go. */
-static uint64_t find_slot(const struct builder *b, const char *text, uint64_t hash, int *found)
-{
-    uint64_t at = hash & (uint64_t)(b->table_size - 1);
-    *found = 0;
-    while (b->table[at] >= 0) {
-        char other[KVG_CASE_STRING_MAX];
-        if (b->hashes[b->table[at]] == hash) {
-            kvg_case_format(&b->plan->cases[b->table[at]], other);
-            if (strcmp(other, text) == 0) {
-                *found = 1;
-                return at;
-            }
-        }
-        at = (at + 1) & (uint64_t)(b->table_size - 1);
-    }
-    return at;
 }
 
 static int keep(struct builder *b, const struct kvg_case *asked)
@@ -130,21 +92,18 @@ static int keep(struct builder *b, const struct kvg_case *asked)
         b->rejected++;
         return 0;
     }
-    if (b->plan->count == b->room && grow(b))
-        return -1;
-    uint64_t hash = kvg_fnv1a(text);
-    int found;
-    uint64_t at = find_slot(b, text, hash, &found);
-    if (found) {
-        b->plan->dropped++;
+    if (json_object_get(b->seen, text))
         return 0;
-    }
     if (b->plan->count == MAX_CASES)
         return kvg_fail(b->error, KVG_EXIT_USAGE,
-                        "%sthe plan has more than %d cases; narrow an axis or --filter", b->where, MAX_CASES);
-    b->hashes[b->plan->count] = hash;
-    b->plan->cases[b->plan->count] = c;
-    b->table[at] = b->plan->count++;
+                        "%sthe plan has more than %d cases; give fewer values of an axis, or --filter",
+                        b->where, MAX_CASES);
+    if (b->plan->count == b->room && grow(b))
+        return -1;
+    /* _nocheck: the name of a captured file may hold bytes that are not UTF-8 */
+    if (json_object_set_new_nocheck(b->seen, text, json_true()))
+        return out_of_memory(b);
+    b->plan->cases[b->plan->count++] = c;
     return 0;
 }
 
@@ -170,7 +129,7 @@ static int unknown_kernel(struct builder *b, const char *name)
                     b->where, is_glob(name) ? "matches" : "is called", name, hint);
 }
 
-/* Every kernel that matches the glob and takes the case; the case under the glob's name when none does. */
+/* One case for each kernel that matches the glob and takes the case; the case with the glob when none does. */
 static int keep_glob(struct builder *b, const struct kvg_case *c)
 {
     struct kvg_problem problem;
@@ -180,7 +139,7 @@ static int keep_glob(struct builder *b, const struct kvg_case *c)
         const struct kvg_kernel *kernel = kvg_registry_get(i);
         char why[256];
         if (fnmatch(c->kernel, kernel->name, 0) || !kvg_kernel_has_entry(kernel, c->phase) ||
-            !kvg_ask_supports(b->asker, kernel, &problem, why, sizeof why))
+            !kvg_asker_ask(b->asker, kernel, &problem, why, sizeof why))
             continue;
         struct kvg_case named = *c;
         snprintf(named.kernel, sizeof named.kernel, "%s", kernel->name);
@@ -194,7 +153,7 @@ static int keep_glob(struct builder *b, const struct kvg_case *c)
 static int ask(void *asker, const struct kvg_kernel *kernel, const struct kvg_problem *problem, char *why,
                size_t size)
 {
-    return kvg_ask_supports(asker, kernel, problem, why, size);
+    return kvg_asker_ask(asker, kernel, problem, why, size);
 }
 
 static int keep_best(struct builder *b, const struct kvg_case *c)
@@ -209,7 +168,7 @@ static int keep_best(struct builder *b, const struct kvg_case *c)
     return keep(b, &named);
 }
 
-/* A build without CUDA does not know the names of its kernels: the row will say that it has none. */
+/* A build without CUDA does not know the names of the CUDA kernels. Such a case is kept and its row is skipped. */
 static int may_exist(const char *name)
 {
     return !kvg_registry_has_cuda() && strncmp(name, "cuda/", 5) == 0;
@@ -226,7 +185,7 @@ static int keep_kernels(struct builder *b, const struct kvg_case *c)
         return keep(b, c);
     }
     if (kvg_case_without_meaning(c, why, sizeof why))
-        return keep(b, c); /* to be skipped with the reason */
+        return keep(b, c); /* its row is skipped with the reason */
     return is_glob(c->kernel) ? keep_glob(b, c) : keep_best(b, c);
 }
 
@@ -268,8 +227,7 @@ static int walk_all_layers(struct builder *b, const struct kvg_case *so_far)
 {
     struct kvg_case c = *so_far;
     struct kvg_captured_info info;
-    /* Without the file the cases go on to kvg_case_complete, which says so, if the filter wants them at all.
-     */
+    /* Without the file kvg_case_complete reports the error, unless the filter rejects the case. */
     if (kvg_input_is_synthetic(c.input) || kvg_captured_read_info(c.input, &info, NULL))
         return walk(b, KVG_AXIS_LAYER + 1, &c);
     for (int64_t i = 0; i < info.n_layers; i++) {
@@ -280,7 +238,7 @@ static int walk_all_layers(struct builder *b, const struct kvg_case *so_far)
     return 0;
 }
 
-/* Axes from `axis` on; those before are set. */
+/* Makes the product of the axes from `axis` on; so_far has the values of the axes before. */
 static int walk(struct builder *b, int axis, const struct kvg_case *so_far)
 {
     if (axis == KVG_AXIS_COUNT)
@@ -326,7 +284,7 @@ static int expand_overrides(struct builder *b, const struct kvg_plan_request *re
         if (kvg_values_expand((enum kvg_axis)a, request->axis[a], &b->override[a], b->error))
             return -1;
         for (int64_t i = 0; i < b->override[a].count; i++) {
-            /* "fp8" becomes "fp8_e4m3", "8k" 8192, as cases print them */
+            /* "fp8" becomes "fp8_e4m3" and "8k" 8192, so that they compare equal with values of cases */
             struct kvg_case scratch;
             char value[128];
             kvg_case_default(&scratch);
@@ -340,14 +298,14 @@ static int expand_overrides(struct builder *b, const struct kvg_plan_request *re
             b->override[a].text[i] = copy;
             if (kvg_axis_get_info((enum kvg_axis)a)->optional &&
                 !strcmp(value, kvg_axis_get_info((enum kvg_axis)a)->fallback))
-                b->effective[a] = 1; /* the default asks for nothing */
+                b->effective[a] = 1; /* the default need not have an effect */
         }
     }
     return 0;
 }
 
-/* A glob given by hand that matches nothing is a slip; in a suite it may wait for another machine's kernels.
- */
+/* A glob on the command line that matches no kernel is an error. In a suite it may be meant for the kernels of
+ * another machine. */
 static int check_kernel_globs(struct builder *b)
 {
     const struct kvg_values *names = &b->override[KVG_AXIS_KERNEL];
@@ -398,7 +356,7 @@ static int check_effective(struct builder *b, const struct kvg_plan_request *req
 
 /* ------------------------------------------------------------------------------------------ the plan */
 
-/* --case: what the string says must be what will run. */
+/* --case: completing the case must not change an axis that the string gives. */
 static int plan_case(struct builder *b, const char *text)
 {
     struct kvg_case asked, c;
@@ -424,36 +382,11 @@ static int plan_case(struct builder *b, const char *text)
     return keep_kernels(b, &c);
 }
 
-static int ends_with(const char *text, const char *tail)
-{
-    size_t n = strlen(text), m = strlen(tail);
-    return n > m && strcmp(text + n - m, tail) == 0;
-}
-
-/* "quick" -> the file shipped with kvgauge; a path that ends in .yaml or .yml as it is. */
-static int find_suite(struct builder *b, const char *suite, char *path, size_t size)
-{
-    if (ends_with(suite, ".yaml") || ends_with(suite, ".yml")) {
-        snprintf(path, size, "%s", suite);
-        return 0;
-    }
-    char file[256];
-    snprintf(file, sizeof file, "%s.yaml", suite);
-    if (!strchr(suite, '/') && kvg_data_path(KVG_DATA_SUITE, file, path, size) == 0)
-        return 0;
-    static const char *const shipped[] = {"quick", "full"};
-    char hint[64];
-    kvg_word_hint(suite, shipped, 2, hint, sizeof hint);
-    return kvg_fail(b->error, KVG_EXIT_USAGE,
-                    "there is no suite '%s'%s A suite is a name of kvgauge list --suites or a FILE.yaml",
-                    suite, *hint ? hint : ".");
-}
-
 static int plan_suite(struct builder *b, const char *name)
 {
     char path[1024] = "";
     struct kvg_suite suite;
-    if (find_suite(b, name, path, sizeof path) || kvg_suite_read(path, &suite, b->error))
+    if (kvg_shipped_find_suite(name, path, sizeof path, b->error) || kvg_suite_read(path, &suite, b->error))
         return -1;
     snprintf(b->plan->name, sizeof b->plan->name, "%s", suite.name);
     int failed = 0;
@@ -487,7 +420,7 @@ static int plan_cases(struct builder *b, const struct kvg_plan_request *request)
 
 static int nothing_would_run(struct builder *b, const char *filter)
 {
-    if (*b->contradiction.text) /* a case that could not be completed may lack what the filter looks for */
+    if (*b->contradiction.text) /* the filter may look for a value that this case would have got */
         return kvg_fail(b->error, b->contradiction.exit_code, "%s", b->contradiction.text);
     return kvg_fail(b->error, KVG_EXIT_TROUBLE,
                     "nothing would run: --filter '%s' rejects all %" PRId64 " cases", filter ? filter : "",
@@ -503,18 +436,18 @@ int kvg_plan_make(const struct kvg_plan_request *request, struct kvg_plan *plan,
     b->plan = plan;
     b->error = error;
     b->asker = kvg_asker_new();
-    int failed = b->asker ? plan_cases(b, request) : out_of_memory(b);
+    b->seen = json_object();
+    int failed = b->asker && b->seen ? plan_cases(b, request) : out_of_memory(b);
     if (!failed && plan->count == 0)
         failed = nothing_would_run(b, request->filter);
     if (!failed)
-        failed = kvg_plan_group(plan) ? out_of_memory(b) : 0;
+        failed = kvg_plan_order_cases(plan->cases, plan->count) ? out_of_memory(b) : 0;
     if (b->has_regex)
         regfree(&b->regex);
     for (int a = 0; a < KVG_AXIS_COUNT; a++)
         kvg_values_free(&b->override[a]);
     kvg_asker_free(b->asker);
-    free(b->hashes);
-    free(b->table);
+    json_decref(b->seen);
     free(b);
     if (failed)
         kvg_plan_free(plan);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * suite.c: libyaml's document tree to sweeps. The tree keeps a mark with each node, so that an error can say
- * where; its depth is fixed by the format, so that aliases cannot make it loop.
+ * suite.c: libyaml's document tree to sweeps. Each node of the tree has its line and column for error messages.
+ * The code descends a fixed number of levels, so that an alias to an enclosing node cannot make it loop.
  */
 #include "suite.h"
 
@@ -67,9 +67,9 @@ static int is_empty_scalar(const yaml_node_t *node)
 static int want_scalar(const struct reader *r, const yaml_node_t *node, const char *what)
 {
     if (node->type != YAML_SCALAR_NODE || is_empty_scalar(node))
-        return fail_at(r, &node->start_mark, "%s wants one value", what);
+        return fail_at(r, &node->start_mark, "%s: one value would be right here", what);
     if (strlen(scalar_text(node)) != node->data.scalar.length)
-        return fail_at(r, &node->start_mark, "%s: a NUL character has no place in a suite", what);
+        return fail_at(r, &node->start_mark, "%s: a suite must not hold a NUL character", what);
     return 0;
 }
 
@@ -107,7 +107,8 @@ static int read_axis(struct reader *r, enum kvg_axis axis, const yaml_node_t *no
 {
     const char *name = kvg_axis_get_info(axis)->name;
     if (node->type == YAML_MAPPING_NODE)
-        return fail_at(r, &node->start_mark, "%s wants a value or a list of values, not a map", name);
+        return fail_at(r, &node->start_mark, "%s: a value or a list of values would be right here, not a map",
+                       name);
     if (node->type != YAML_SEQUENCE_NODE)
         return read_value(r, axis, node, values);
     if (node->data.sequence.items.start == node->data.sequence.items.top)
@@ -141,27 +142,41 @@ static int read_text(struct reader *r, const yaml_node_t *node, const char *what
     return *out ? 0 : out_of_memory(r);
 }
 
-/* A map of axes; with `name` NULL (defaults) no name is allowed. */
-static int read_axes(struct reader *r, const yaml_node_t *map, struct kvg_values axis[KVG_AXIS_COUNT],
-                     char **name)
+/* The values of the keys of a sweep that are not axes; NULL where the map lacks them. */
+struct sweep_keys {
+    const yaml_node_t *name, *like;
+};
+static const char *const other_keys[] = {"name", "like"};
+
+static const yaml_node_t **find_sweep_key(struct sweep_keys *keys, const char *text)
 {
-    static const char *const also[] = {"name"};
-    const char *where = name ? "a sweep" : "defaults";
+    if (keys && strcmp(text, "name") == 0)
+        return &keys->name;
+    return keys && strcmp(text, "like") == 0 ? &keys->like : NULL;
+}
+
+/* A map of axes. `keys` receives the other keys of a sweep; NULL for defaults, which have none. */
+static int read_axes(struct reader *r, const yaml_node_t *map, struct kvg_values axis[KVG_AXIS_COUNT],
+                     struct sweep_keys *keys)
+{
+    const char *where = keys ? "a sweep" : "defaults";
     if (map->type != YAML_MAPPING_NODE)
         return fail_at(r, &map->start_mark,
-                       "%s: a map of axes is wanted here, as in {phase: decode, context: 8k}", where);
+                       "%s: a map of axes would be right here, as in {phase: decode, context: 8k}", where);
     if (check_keys(r, map))
         return -1;
     for (yaml_node_pair_t *p = map->data.mapping.pairs.start; p < map->data.mapping.pairs.top; p++) {
         const yaml_node_t *key = node_of(r, p->key), *value = node_of(r, p->value);
-        if (name && strcmp(scalar_text(key), "name") == 0) {
-            if (read_text(r, value, "name", name))
+        const yaml_node_t **slot = find_sweep_key(keys, scalar_text(key));
+        if (slot) {
+            *slot = value;
+            if (want_scalar(r, value, scalar_text(key)))
                 return -1;
             continue;
         }
         int a = kvg_axis_find(scalar_text(key), NULL);
         if (a < 0)
-            return unknown_key(r, key, also, name ? 1 : 0, where);
+            return unknown_key(r, key, other_keys, keys ? 2 : 0, where);
         if (read_axis(r, (enum kvg_axis)a, value, &axis[a]))
             return -1;
     }
@@ -176,34 +191,87 @@ static int copy_values(const struct reader *r, const struct kvg_values *from, st
     return 0;
 }
 
-/* ------------------------------------------------------------------------------------------ the suite */
+/* Sets the axes that `to` does not have from `from`. */
+static int fill_axes(const struct reader *r, const struct kvg_values from[KVG_AXIS_COUNT],
+                     struct kvg_values to[KVG_AXIS_COUNT])
+{
+    for (int a = 0; a < KVG_AXIS_COUNT; a++)
+        if (to[a].count == 0 && copy_values(r, &from[a], &to[a]))
+            return -1;
+    return 0;
+}
+
+/* ------------------------------------------------------------------------------------------ sweeps */
+
+static const struct kvg_sweep *find_sweep(const struct kvg_suite *suite, const char *name)
+{
+    for (int64_t i = 0; i < suite->count; i++)
+        if (suite->sweeps[i].name && strcmp(suite->sweeps[i].name, name) == 0)
+            return &suite->sweeps[i];
+    return NULL;
+}
+
+static int unknown_sweep(const struct reader *r, const yaml_node_t *like, const struct kvg_suite *suite)
+{
+    const char **names = calloc((size_t)suite->count + 1, sizeof *names);
+    char hint[160];
+    int64_t count = 0;
+    if (!names)
+        return out_of_memory(r);
+    for (int64_t i = 0; i < suite->count; i++)
+        if (suite->sweeps[i].name)
+            names[count++] = suite->sweeps[i].name;
+    kvg_word_hint(scalar_text(like), names, count, hint, sizeof hint);
+    free(names);
+    return fail_at(r, &like->start_mark, "like: no sweep above this one is called '%s'%s", scalar_text(like),
+                   hint);
+}
+
+/* Reads one sweep; `suite` holds those above it. */
+static int read_sweep(struct reader *r, const yaml_node_t *node,
+                      const struct kvg_values defaults[KVG_AXIS_COUNT], const struct kvg_suite *suite,
+                      struct kvg_sweep *sweep)
+{
+    struct sweep_keys keys = {NULL, NULL};
+    sweep->line = (int64_t)node->start_mark.line + 1;
+    if (read_axes(r, node, sweep->axis, &keys))
+        return -1;
+    if (keys.name) {
+        const struct kvg_sweep *before = find_sweep(suite, scalar_text(keys.name));
+        if (before)
+            return fail_at(r, &keys.name->start_mark, "the sweep in line %" PRId64 " is called '%s' already",
+                           before->line, scalar_text(keys.name));
+        if (read_text(r, keys.name, "name", &sweep->name))
+            return -1;
+    }
+    if (!keys.like)
+        return fill_axes(r, defaults, sweep->axis);
+    const struct kvg_sweep *like = find_sweep(suite, scalar_text(keys.like));
+    return like ? fill_axes(r, like->axis, sweep->axis) : unknown_sweep(r, keys.like, suite);
+}
 
 static int read_sweeps(struct reader *r, const yaml_node_t *list,
                        const struct kvg_values defaults[KVG_AXIS_COUNT], struct kvg_suite *suite)
 {
     if (list->type != YAML_SEQUENCE_NODE)
-        return fail_at(r, &list->start_mark, "sweeps wants a list, each item beginning with '- '");
+        return fail_at(r, &list->start_mark,
+                       "sweeps: a list would be right here, each item beginning with '- '");
     int64_t count = list->data.sequence.items.top - list->data.sequence.items.start;
     if (count == 0)
         return fail_at(r, &list->start_mark, "sweeps is empty: nothing would run");
     suite->sweeps = calloc((size_t)count, sizeof *suite->sweeps);
     if (!suite->sweeps)
         return out_of_memory(r);
-    for (; suite->count < count; suite->count++) {
-        struct kvg_sweep *sweep = &suite->sweeps[suite->count];
+    int failed = 0;
+    while (suite->count < count && !failed) {
         const yaml_node_t *node = node_of(r, list->data.sequence.items.start[suite->count]);
-        sweep->line = (int64_t)node->start_mark.line + 1;
-        int failed = read_axes(r, node, sweep->axis, &sweep->name);
-        for (int a = 0; a < KVG_AXIS_COUNT && !failed; a++)
-            if (sweep->axis[a].count == 0)
-                failed = copy_values(r, &defaults[a], &sweep->axis[a]);
-        if (failed) {
-            suite->count++; /* so that the half-read sweep is freed too */
-            return -1;
-        }
+        failed = read_sweep(r, node, defaults, suite, &suite->sweeps[suite->count]);
+        suite->count++; /* also after a failure, so that the half-read sweep is freed */
     }
-    return 0;
+    return failed;
 }
+
+/* ------------------------------------------------------------------------------------------ the suite */
 
 static int read_name(struct reader *r, const yaml_node_t *node, struct kvg_suite *suite)
 {
@@ -262,7 +330,7 @@ static int fail_parser(const struct reader *r, const yaml_parser_t *parser)
 {
     if (parser->error == YAML_MEMORY_ERROR)
         return out_of_memory(r);
-    if (parser->error == YAML_READER_ERROR) { /* an offset and no mark: a byte that is no UTF-8 */
+    if (parser->error == YAML_READER_ERROR) { /* a byte that is not UTF-8: libyaml gives its offset only */
         yaml_mark_t mark = mark_of_byte(r, parser->problem_offset);
         return fail_at(r, &mark, "%s", parser->problem);
     }
@@ -272,8 +340,8 @@ static int fail_parser(const struct reader *r, const yaml_parser_t *parser)
 
 enum { DEEPEST = 16 }; /* a suite needs four levels */
 
-/* A look at the nesting alone: loading a document takes time with the square of its depth. Other errors are
- * left to the loading. */
+/* Checks the nesting alone, because libyaml loads a document in time quadratic in its depth. Other errors are
+ * reported when the document is loaded. */
 static int check_depth(struct reader *r, const char *text, size_t length)
 {
     yaml_parser_t parser;
@@ -298,7 +366,7 @@ static int check_depth(struct reader *r, const char *text, size_t length)
     return failed;
 }
 
-/* After the first document: nothing but the end. */
+/* Nothing may follow the first document. */
 static int check_end(struct reader *r, yaml_parser_t *parser)
 {
     yaml_document_t second;
@@ -345,7 +413,6 @@ int kvg_suite_parse(const char *path, const char *text, size_t length, struct kv
     struct reader r = {.path = path, .text = text, .length = length, .error = error};
     yaml_parser_t parser;
     *suite = (struct kvg_suite){0};
-    snprintf(suite->path, sizeof suite->path, "%s", path);
     name_from_path(path, suite->name, sizeof suite->name);
     if (check_depth(&r, text, length))
         return -1;
@@ -379,7 +446,7 @@ static int slurp(const char *path, char **text, size_t *length, struct kvg_error
     int too_long = *length > MAX_SUITE_BYTES;
     free(*text);
     if (too_long)
-        return kvg_fail(error, KVG_EXIT_USAGE, "%s: longer than %d bytes; is it a suite?", path,
+        return kvg_fail(error, KVG_EXIT_USAGE, "%s: longer than %d bytes, the most a suite may have", path,
                         MAX_SUITE_BYTES);
     return kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot read the suite", path);
 }

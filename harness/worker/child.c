@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * worker_child.c: the worker's side: options first, then one case string a line; for each a row comes back.
+ * child.c: the child side of the worker: reads the options and then one case string a line, runs each case and
+ * sends its row back.
  *
  *   parent -> worker   {options}\n  CASE STRING\n  CASE STRING\n ...  (end of file: finish)
- *   worker -> parent   B{Google Benchmark's JSON}\n  (where something was timed, and --benchmark_out given)
- *                      S{number}\n: a run of this kind begins (enum kvg_run_kind)
- *                      R{row}\n, or T{row}\n when this process must not run another case
+ *   worker -> parent   B{Google Benchmark's JSON}\n   when the case was timed and --benchmark_out was given
+ *                      S{number}\n                    a run of this kind begins (enum kvg_run_kind)
+ *                      R{row}\n                       the row; the worker waits for the next case
+ *                      T{row}\n                       the row; this process must not run another case
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -24,7 +26,7 @@ int kvg_is_worker(int argc, char **argv)
     return argc == 2 && strcmp(argv[1], KVG_WORKER_COMMAND) == 0;
 }
 
-/* When memory runs out it is the worker that shall go, not the parent with the results, nor a neighbour. */
+/* When memory runs out, the kernel shall end the worker, not the parent or another process. */
 static void volunteer_for_oom(void)
 {
     FILE *f = fopen("/proc/self/oom_score_adj", "w");
@@ -46,7 +48,7 @@ static int load_plugins(const struct kvg_run_options *options)
     return 0;
 }
 
-/* The library prints its report over many lines; a line of the protocol is one. */
+/* The report of the library has many lines; the protocol needs one. */
 static void send_report(FILE *parent, const char *report)
 {
     json_t *root = json_loads(report, 0, NULL);
@@ -57,7 +59,7 @@ static void send_report(FILE *parent, const char *report)
     json_decref(root);
 }
 
-/* Does anybody want the library's report? */
+/* 1 when the flags ask for the report of the library. */
 static int wants_report(const struct kvg_run_options *options)
 {
     static const char out[] = "--benchmark_out=";
@@ -131,7 +133,7 @@ int kvg_worker_main(void)
     FILE *from = fdopen(KVG_WORKER_FD, "r");
     FILE *to = fdopen(dup(KVG_WORKER_FD), "w");
     if (!from || !to) {
-        fprintf(stderr, "%s is started by kvgauge itself, not by hand\n", KVG_WORKER_COMMAND);
+        fprintf(stderr, "%s is for kvgauge itself; use kvgauge run\n", KVG_WORKER_COMMAND);
         return KVG_EXIT_USAGE;
     }
     int code = serve(from, to);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * run_options.c: the options of a run, and their way to a worker as one line of JSON.
+ * options.c: the options of a run as one line of JSON, to send them to a worker.
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -34,7 +34,7 @@ char *kvg_run_options_to_json(const struct kvg_run_options *o)
     return text;
 }
 
-/* A NULL-terminated list of copies; NULL for an empty one (or when memory is out, which the caller sees). */
+/* A NULL-terminated list of copies; NULL for an empty one. *failed is set on out of memory. */
 static const char *const *list_of(const json_t *array, int *failed)
 {
     size_t n = json_array_size(array);

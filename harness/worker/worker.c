@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * worker.c: the parent's side. It waits for three things at once, the worker's answer, the worker's last
- * words on stderr and a signal to itself, and for no longer than the case may take.
+ * worker.c: the parent side of the worker. The parent waits with one poll for the answer of the worker, for its
+ * output on stderr and for a signal to the parent, until the timeout of the case.
  *
- * The worker is a program of its own (fork and exec): a forked copy of a process that has used OpenMP, or
- * CUDA, is broken. It is the leader of its process group, so that Ctrl-C reaches the parent alone and so that
- * whatever a kernel has started ends with it.
+ * The worker is started with fork and exec, because a process that was forked after the use of OpenMP or CUDA
+ * does not work. It leads a process group of its own: Ctrl-C then reaches only the parent, and processes that a
+ * kernel has started can be killed together with the worker.
  */
 #include <errno.h>
 #include <math.h>
@@ -33,21 +33,21 @@ enum { STDERR_KEPT = 4096 };
 struct kvg_worker {
     char *options; /* JSON, for every process started */
     double timeout;
-    pid_t pid; /* 0 = none */
-    int socket, errors;
-    int signals;       /* signalfd of SIGINT, SIGTERM, SIGHUP */
-    sigset_t old_mask; /* before they were blocked */
-    char *line;        /* what the socket has brought, up to `used` */
+    pid_t pid;          /* 0 = none */
+    int socket, errors; /* errors: a pipe from the worker's stdout and stderr */
+    int signals;        /* signalfd of SIGINT, SIGTERM, SIGHUP */
+    sigset_t old_mask;  /* before they were blocked */
+    char *line;         /* received and not yet used: `used` of `size` bytes */
     size_t used, size;
-    char said[STDERR_KEPT + 1]; /* the end of what the worker wrote to stdout and stderr */
+    char said[STDERR_KEPT + 1]; /* the last bytes that the worker wrote to stdout and stderr */
     size_t said_used;
     char *report;
-    int run; /* the last that was announced */
+    int run; /* enum kvg_run_kind that the worker announced last */
 };
 
 /* ---- one process ---- */
 
-/* The library takes defaults from BENCHMARK_* as soon as it is loaded; the user's are not meant for it. */
+/* Google Benchmark reads defaults from variables BENCHMARK_* when it is loaded. They must not change the rows. */
 extern char **environ;
 static void clear_benchmark_variables(void)
 {
@@ -66,9 +66,9 @@ static void clear_benchmark_variables(void)
     }
 }
 
-/* libgomp's threads spin for milliseconds at a barrier. Where another process wants the CPU they spin on,
- * that turns microseconds into time slices, so they give up earlier; a timed call finds its team awake all
- * the same (kvg_wake_team). The user's own choice stands. */
+/* The threads of libgomp spin for milliseconds at a barrier. When another process needs a CPU on which one spins, a
+ * barrier takes time slices instead of microseconds. Therefore they spin for a shorter time. Before a timed call
+ * kvg_wake_team wakes the threads. A choice of the user in the environment is kept. */
 static void calm_openmp(void)
 {
     if (!getenv("OMP_WAIT_POLICY"))
@@ -77,7 +77,7 @@ static void calm_openmp(void)
 
 static _Noreturn void become_worker(pid_t parent, int socket, int errors, const sigset_t *mask)
 {
-    /* No worker outlives its parent, not even one whose parent dies before it has begun. */
+    /* The worker must end with its parent, also when the parent ends before this line. */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent)
         _exit(127);
     setpgid(0, 0);
@@ -85,12 +85,12 @@ static _Noreturn void become_worker(pid_t parent, int socket, int errors, const 
     clear_benchmark_variables();
     calm_openmp();
     int null = open("/dev/null", O_RDONLY);
-    /* The descriptors may lie on one another's places: first away from 0..3, then down. */
+    /* Descriptors may occupy each other's targets: copy them to numbers from 16 on first, then to 0..3. */
     int s = fcntl(socket, F_DUPFD, 16), e = fcntl(errors, F_DUPFD, 16);
     if (null < 0 || s < 0 || e < 0 || dup2(null, 0) < 0 || dup2(e, 1) < 0 || dup2(e, 2) < 0 ||
         dup2(s, KVG_WORKER_FD) < 0)
         _exit(127);
-    close_range(KVG_WORKER_FD + 1, ~0U, 0); /* the journal is not the worker's */
+    close_range(KVG_WORKER_FD + 1, ~0U, 0); /* the journal among others */
     char name[] = "kvgauge", command[] = KVG_WORKER_COMMAND;
     char *argv[] = {name, command, NULL};
     execv("/proc/self/exe", argv);
@@ -126,7 +126,7 @@ static int start_process(struct kvg_worker *w, struct kvg_error *error)
         close(socket[1]);
         return kvg_fail(error, KVG_EXIT_TROUBLE, "cannot start a worker: %s", strerror(errno));
     }
-    fflush(NULL); /* else the child might write the parent's buffers a second time */
+    fflush(NULL); /* otherwise the child may write the buffers of the parent a second time */
     pid_t parent = getpid(), pid = fork();
     if (pid == 0)
         become_worker(parent, socket[1], errors[1], &w->old_mask);
@@ -138,18 +138,18 @@ static int start_process(struct kvg_worker *w, struct kvg_error *error)
         close(errors[0]);
         return kvg_fail(error, KVG_EXIT_TROUBLE, "cannot start a worker: %s", strerror(fork_error));
     }
-    setpgid(pid, pid); /* both sides do it: neither knows who comes first */
+    setpgid(pid, pid); /* in both processes, because either may run first */
     fcntl(errors[0], F_SETFL, O_NONBLOCK);
     w->pid = pid;
     w->socket = socket[0];
     w->errors = errors[0];
     w->used = 0;
     w->said_used = 0;
-    send_line(w, w->options); /* a worker that died already is noticed by whoever waits for its answer */
+    send_line(w, w->options); /* if the worker has ended, wait_for_answer notices */
     return 0;
 }
 
-/* Keeps the end of what the worker says. */
+/* Reads what the worker wrote and keeps the end of it. 0, or -1 when the pipe is closed. */
 static int drain_errors(struct kvg_worker *w)
 {
     char text[1024];
@@ -165,16 +165,16 @@ static int drain_errors(struct kvg_worker *w)
         w->said_used += take;
     }
     w->said[w->said_used] = '\0';
-    return n == 0 ? -1 : 0; /* -1: closed */
+    return n == 0 ? -1 : 0;
 }
 
-/* How a process ended. */
+/* How the process ended. */
 struct ending {
     int status; /* of waitpid */
     int64_t peak_resident_bytes;
 };
 
-/* Waits for the end of a worker that has said goodbye, and helps after a second. */
+/* Waits for the worker to end, kills it after one second (or at once), and with it its process group. */
 static struct ending reap(struct kvg_worker *w, int kill_now)
 {
     struct ending ending = {0, -1};
@@ -202,7 +202,7 @@ static struct ending reap(struct kvg_worker *w, int kill_now)
 
 enum answer { ANSWER_ROW, ANSWER_LAST_ROW, ANSWER_GONE, ANSWER_TIMEOUT, ANSWER_INTERRUPTED };
 
-/* Reads what there is; -1 when the worker has closed its end. */
+/* Reads what has arrived; -1 when the worker has closed its end, or on out of memory. */
 static int fill(struct kvg_worker *w)
 {
     if (w->size - w->used < 65536) {
@@ -223,7 +223,7 @@ static int fill(struct kvg_worker *w)
     return 0;
 }
 
-/* Takes one whole line out of the buffer; NULL when there is none yet. The caller frees it. */
+/* Takes one complete line out of the buffer; NULL when there is none yet. The caller frees it. */
 static char *take_line(struct kvg_worker *w)
 {
     char *end = w->used ? memchr(w->line, '\n', w->used) : NULL;
@@ -279,8 +279,7 @@ static enum answer wait_for_answer(struct kvg_worker *w, char **row_json)
         if (ready <= 0)
             continue;
         if (fds[1].revents)
-            return ANSWER_INTERRUPTED; /* the signal stays to be read: every later case is interrupted as well
-                                        */
+            return ANSWER_INTERRUPTED; /* the signal stays unread, so that later cases are interrupted too */
         if (fds[2].revents && drain_errors(w))
             errors_open = 0;
         if (fds[0].revents) {
@@ -293,9 +292,9 @@ static enum answer wait_for_answer(struct kvg_worker *w, char **row_json)
     }
 }
 
-/* ---- what a row says when the worker did not ---- */
+/* ---- rows of a worker that did not answer ---- */
 
-/* The last line the worker wrote, or the one in which a sanitizer says what it found. */
+/* The last line that the worker wrote, or the line with the finding of AddressSanitizer. */
 static void last_words(const struct kvg_worker *w, char *text, size_t size)
 {
     const char *from = strstr(w->said, "ERROR: AddressSanitizer");
@@ -360,7 +359,7 @@ static int row_without_answer(struct kvg_worker *w, const struct kvg_case *c, en
     return 0;
 }
 
-/* ---- the contract of run.h ---- */
+/* ---- the interface ---- */
 
 struct kvg_worker *kvg_worker_start(const struct kvg_run_options *options, struct kvg_error *error)
 {
@@ -399,7 +398,7 @@ int kvg_worker_run(struct kvg_worker *w, const struct kvg_case *c, struct kvg_ro
     w->run = KVG_RUN_FIRST;
     kvg_utc_now(started);
     kvg_case_format(c, text);
-    send_line(w, text); /* if it fails the worker is gone, and the answer says so */
+    send_line(w, text); /* if it fails, the worker has ended, and wait_for_answer notices */
     enum answer answer = wait_for_answer(w, &json);
     int failed = 0;
     if (answer == ANSWER_INTERRUPTED) {
@@ -435,10 +434,10 @@ void kvg_worker_stop(struct kvg_worker *w)
     if (!w)
         return;
     if (w->pid) {
-        shutdown(w->socket, SHUT_WR); /* end of file: the worker finishes by itself */
+        shutdown(w->socket, SHUT_WR); /* end of file: the worker ends by itself */
         reap(w, 0);
     }
-    /* Signals that have come are dealt with; the old mask must not let them strike now. */
+    /* Pending signals were acted on. They must not be delivered when the old mask is restored. */
     struct signalfd_siginfo info;
     while (w->signals >= 0 && read(w->signals, &info, sizeof info) == (ssize_t)sizeof info)
         ;

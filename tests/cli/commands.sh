@@ -1,4 +1,4 @@
-# The first word: help and version succeed; no word, a wrong word and a wrong option are usage errors.
+# The first word. Help and version succeed; no word, a wrong word and a wrong option are usage errors.
 try() { "$KVGAUGE" "$@" 2>&1; echo "exit $?"; }
 try --version
 try --help | head -5

@@ -1,4 +1,4 @@
-# The tables: every axis of the case strings, the built-in kernels, the inputs and the suites.
+# The tables of all axes, of the built-in kernels, of the inputs and of the suites.
 set -e
 "$KVGAUGE" list --axes | awk '{print $1}' | tr '\n' ' '; echo
 "$KVGAUGE" list --kernels | awk '/_scalar/ {print $1, $2, $4}'

@@ -1,4 +1,4 @@
-# Where data is looked for: KVGAUGE_DATA, then beside the binary, whichever folder it is called from.
+# Where data is looked for: KVGAUGE_DATA first, then next to the binary. The current folder does not matter.
 set -e
 mkdir -p bundle/bin bundle/share/kvgauge/suites other/suites elsewhere
 cp "$KVGAUGE" bundle/bin/kvgauge
@@ -9,8 +9,8 @@ cd elsewhere
 "$there/bundle/bin/kvgauge" list --suite quick | wc -l
 KVGAUGE_DATA=$there/other "$there/bundle/bin/kvgauge" list --suite quick | wc -l
 "$there/bundle/bin/kvgauge" list --suites | grep bundle
-# A link to the binary is the binary.
+# A link to the binary works like the binary.
 ln -s "$there/bundle/bin/kvgauge" kvgauge
 ./kvgauge list --suites | grep bundle
-# Outside its source tree it writes to the folder it is called from.
+# Outside its source tree it writes to the current folder.
 ./kvgauge doctor | grep results || true

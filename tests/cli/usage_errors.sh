@@ -1,4 +1,4 @@
-# Every slip of the pen is named, with the nearest right word; the exit code is 4 (3 where nothing would run).
+# The error for a wrong option or value names the nearest right word. Exit code 4, or 3 where nothing would run.
 try() { "$KVGAUGE" "$@" > out 2> err; code=$?; head -1 err; echo "exit $code, $(wc -c < out) bytes of output"; }
 for command in list run; do
     try $command --contxt 8k

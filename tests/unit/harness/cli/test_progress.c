@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_progress.c: the line that tells how far a run is.
+ * test_progress.c: the progress line.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +15,7 @@
 static void expect(const struct kvg_progress *p, double elapsed, int width, const char *right)
 {
     char text[256];
-    kvg_progress_line(p, "decode e4m3 8192", elapsed, width, text, sizeof text);
+    kvg_progress_format_line(p, "decode e4m3 8192", elapsed, width, text, sizeof text);
     assert_string_equal(text, right);
 }
 
@@ -24,9 +24,9 @@ static void tells_the_time_left(void **state)
     struct kvg_progress p = {.total = 12, .total_weight = 30};
     (void)state;
     expect(&p, 0.2, 120, "[0/12] 0:00  decode e4m3 8192");
-    kvg_progress_done(&p, 10, 0);
+    kvg_progress_end_case(&p, 10, 0);
     expect(&p, 61, 120, "[1/12] 1:01, 2:02 left  decode e4m3 8192"); /* 20 of 30 weights to come */
-    kvg_progress_done(&p, 5, 1);
+    kvg_progress_end_case(&p, 5, 1);
     expect(&p, 4000, 120, "[2/12] 1:06:40, 1:06:40 left, 1 not passed  decode e4m3 8192");
 }
 
@@ -46,8 +46,8 @@ static void silent_in_a_pipe(void **state)
     (void)state;
     assert_non_null(f);
     kvg_progress_begin(&p, f, 3, 3, 0);
-    kvg_progress_case(&p, "a case");
-    kvg_progress_done(&p, 1, 0);
+    kvg_progress_show_case(&p, "a case");
+    kvg_progress_end_case(&p, 1, 0);
     kvg_progress_end(&p);
     assert_int_equal(ftell(f), 0);
     assert_int_equal(p.done, 1);

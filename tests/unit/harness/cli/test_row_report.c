@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_row_report.c: the report of one row: values and meanings are aligned, however long the names are.
+ * test_row_report.c: the report of one row: values and meanings are aligned for names of any length.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +13,7 @@
 
 #include "harness/cli/row_report.h"
 
-/* Place of a text in the line of a column; the test fails if there is no such line. */
+/* The offset of a text in the line of the column; fails where there is no such line. */
 static long place_in_line(const char *report, const char *column, const char *text)
 {
     char start[80];
@@ -33,7 +33,7 @@ static char *report_of(const struct kvg_row *row)
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
     assert_non_null(out);
-    kvg_row_report(out, row);
+    kvg_row_print_report(out, row);
     assert_int_equal(fclose(out), 0);
     return text;
 }
@@ -57,7 +57,7 @@ static void values_and_meanings_are_aligned(void **state)
         assert_int_equal(place_in_line(report, names[i], kvg_column_find(names[i])->long_name), value + 18);
     free(report);
 
-    /* Without long names the column is narrower. */
+    /* Without long names the column of names is narrower. */
     kvg_row_free(&row);
     assert_int_equal(kvg_row_init(&row), 0);
     row.status = KVG_PASSED;

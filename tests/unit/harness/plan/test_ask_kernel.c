@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_ask_kernel.c: kernels of a GPU are asked in another process, and a plan asks no others itself.
+ * test_ask_kernel.c: `supports` of GPU kernels runs in a child process, also when a plan is made.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,9 +16,9 @@
 #include "harness/plan/plan.h"
 #include "kernels/registry.h"
 
-static int64_t asked_here; /* calls in this process: a child counts in its own copy */
+static int64_t asked_here; /* calls in this process; a child counts in its own copy */
 
-/* Takes contexts up to 4096 and says who was asked. */
+/* Takes contexts up to 4096; the reason has the number of the process. */
 static int supports_short(const struct kvg_problem *p, char *why, size_t size)
 {
     asked_here++;
@@ -67,7 +67,7 @@ static void a_kernel_of_the_cpu_is_asked_here(void **unused)
     asked_here = 0;
     snprintf(wanted, sizeof wanted, "process %d, 5000 keys", (int)getpid());
     assert_int_equal(
-        kvg_ask_supports(asker, &on_cpu, &(struct kvg_problem){.max_seq_len = 5000}, why, sizeof why), 0);
+        kvg_asker_ask(asker, &on_cpu, &(struct kvg_problem){.max_seq_len = 5000}, why, sizeof why), 0);
     assert_string_equal(why, wanted);
     assert_int_equal(asked_here, 1);
     kvg_asker_free(asker);
@@ -81,10 +81,9 @@ static void a_kernel_of_a_gpu_is_asked_in_one_child(void **unused)
     (void)unused;
     asked_here = 0;
     assert_int_equal(
-        kvg_ask_supports(asker, &on_gpu, &(struct kvg_problem){.max_seq_len = 4096}, first, sizeof first), 1);
+        kvg_asker_ask(asker, &on_gpu, &(struct kvg_problem){.max_seq_len = 4096}, first, sizeof first), 1);
     assert_int_equal(
-        kvg_ask_supports(asker, &on_gpu, &(struct kvg_problem){.max_seq_len = 4097}, second, sizeof second),
-        0);
+        kvg_asker_ask(asker, &on_gpu, &(struct kvg_problem){.max_seq_len = 4097}, second, sizeof second), 0);
     assert_int_equal(sscanf(first, "process %d", &one), 1);
     assert_int_equal(sscanf(second, "process %d", &two), 1);
     assert_int_equal(one, two);
@@ -102,17 +101,17 @@ static void a_child_that_dies_has_said_no(void **unused)
     struct kvg_asker *asker = kvg_asker_new();
     char why[128];
     (void)unused;
-    assert_int_equal(
-        kvg_ask_supports(asker, &deadly, &(struct kvg_problem){.max_seq_len = 1}, why, sizeof why), 0);
-    assert_non_null(strstr(why, "died or was silent"));
-    assert_int_equal(
-        kvg_ask_supports(asker, &on_gpu, &(struct kvg_problem){.max_seq_len = 1}, why, sizeof why), 0);
-    assert_non_null(strstr(why, "died or was silent"));
+    assert_int_equal(kvg_asker_ask(asker, &deadly, &(struct kvg_problem){.max_seq_len = 1}, why, sizeof why),
+                     0);
+    assert_non_null(strstr(why, "died, or did not answer"));
+    assert_int_equal(kvg_asker_ask(asker, &on_gpu, &(struct kvg_problem){.max_seq_len = 1}, why, sizeof why),
+                     0);
+    assert_non_null(strstr(why, "died, or did not answer"));
     kvg_asker_free(asker);
     kvg_asker_free(NULL);
 }
 
-/* Globs and `best` go through the child: no kernel of a GPU is asked in the process that plans. */
+/* For globs and `best` too, GPU kernels are asked in the child. */
 static void a_plan_asks_no_device(void **unused)
 {
     static const struct kvg_kernel *const list[] = {&on_gpu};

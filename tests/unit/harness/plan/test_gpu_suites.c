@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_gpu_suites.c: every case that the GPU's suites give to a Hopper kernel is one that the kernel takes on
- * an H200. They are run where time is dear: a row that is skipped there would be a case that nobody checks.
+ * test_gpu_suites.c: the Hopper kernels take every case that the suites for GPUs give them on an H200. A case that
+ * they do not take would be skipped there, and so not checked.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +19,7 @@
 /* H200: multiprocessors, and shared memory a block may have (NVIDIA's Hopper tuning guide: 227 KB). */
 enum { MULTIPROCESSORS = 132, SHARED_BYTES = 227 * 1024 };
 
-/* What supports of the decode kernels asks for beside a plan; see kernels/README.md. */
+/* The conditions of `supports` of the decode kernels besides a plan; see kernels/README.md. */
 static int outside(const struct kvg_problem *p)
 {
     static const int64_t dims[] = {64, 96, 128, 192, 256};
@@ -75,7 +75,7 @@ static void hopper_kernels_take_their_cases(void **state)
     }
 }
 
-/* The cases that the published run is held to: decode, cold, 32/8 heads, head_dim 128, pages of 16, NHD. */
+/* The cases that the targets of the published run are for: decode, cold, 32/8 heads, head_dim 128, pages of 16, NHD. */
 static void the_published_run_has_its_targets(void **state)
 {
     static const char *const targets[] = {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_suite.c: suite files: what a right one means, and where a wrong one is said to be wrong. Lines and
+ * test_suite.c: suite files: the axes of right ones, and line and column in the errors for wrong ones. Lines and
  * columns are counted by hand, from 1.
  */
 #include <setjmp.h>
@@ -28,7 +28,8 @@ static const char right[] = "# a comment\n"
                             "  - name: the second\n"
                             "    context: 1k:4k:*2, 6k\n"
                             "    kernel: \"cpu/*\"\n"
-                            "    heads: [32/8]\n";
+                            "    heads: [32/8]\n"
+                            "  - {like: the second, batch: 8}\n";
 
 static void expect_values(const struct kvg_values *values, const char *wanted)
 {
@@ -48,7 +49,7 @@ static void a_right_suite_is_read(void **unused)
         fail_msg("%s", error.text);
     assert_string_equal(suite.name, "mine");
     assert_string_equal(suite.description, "two sweeps: one of them long");
-    assert_int_equal(suite.count, 2);
+    assert_int_equal(suite.count, 3);
     assert_int_equal(suite.sweeps[0].line, 8);
     assert_null(suite.sweeps[0].name);
     expect_values(&suite.sweeps[0].axis[KVG_AXIS_PHASE], "decode");
@@ -89,6 +90,35 @@ static void anchors_and_aliases_work(void **unused)
     kvg_suite_free(&suite);
 }
 
+/* Own axes, then those of the sweep above, to any depth, then the defaults. */
+static void a_sweep_is_like_one_above(void **unused)
+{
+    static const char text[] = "defaults: {heads: 8/2, batch: 3}\n"
+                               "sweeps:\n"
+                               "  - {name: first, phase: decode, context: [1k, 2k], batch: 4}\n"
+                               "  - {name: 'the second', like: first, context: 8k, head_dim: 64}\n"
+                               "  - {like: the second, batch: 1}\n"
+                               "  - {context: 4k}\n";
+    struct kvg_suite suite;
+    struct kvg_error error = {0};
+    (void)unused;
+    if (kvg_suite_parse("x.yaml", text, strlen(text), &suite, &error))
+        fail_msg("%s", error.text);
+    assert_int_equal(suite.count, 4);
+    static const char *const wanted[4][5] = {{"decode", "1k|2k", "4", "", "8/2"},
+                                             {"decode", "8k", "4", "64", "8/2"},
+                                             {"decode", "8k", "1", "64", "8/2"},
+                                             {"", "4k", "3", "", "8/2"}};
+    static const enum kvg_axis axes[5] = {KVG_AXIS_PHASE, KVG_AXIS_CONTEXT, KVG_AXIS_BATCH, KVG_AXIS_HEAD_DIM,
+                                          KVG_AXIS_HEADS};
+    for (int s = 0; s < 4; s++)
+        for (int a = 0; a < 5; a++)
+            expect_values(&suite.sweeps[s].axis[axes[a]], wanted[s][a]);
+    assert_string_equal(suite.sweeps[1].name, "the second");
+    assert_null(suite.sweeps[2].name); /* a name is not inherited */
+    kvg_suite_free(&suite);
+}
+
 static void wrong_suites_say_where(void **unused)
 {
     static const struct {
@@ -103,9 +133,9 @@ static void wrong_suites_say_where(void **unused)
         {"- a\n- b\n", "x.yaml:1:1:", "a suite is a map"},
         {"just text\n", "x.yaml:1:1:", "a suite is a map"},
         {"name: x\n", "x.yaml:1:1:", "sweeps is missing"},
-        {"sweeps:\n", "x.yaml:1:8:", "sweeps wants a list"},
+        {"sweeps:\n", "x.yaml:1:8:", "sweeps: a list would be right"},
         {"sweeps: []\n", "x.yaml:1:9:", "nothing would run"},
-        {"sweeps: 8k\n", "x.yaml:1:9:", "sweeps wants a list"},
+        {"sweeps: 8k\n", "x.yaml:1:9:", "sweeps: a list would be right"},
         {"sweep:\n  - context: 1k\n", "x.yaml:1:1:", "did you mean 'sweeps'?"},
         {"Sweeps:\n  - context: 1k\n", "x.yaml:1:1:", "did you mean 'sweeps'?"},
         {"sweeps:\n  - contxt: 1k\n", "x.yaml:2:5:", "did you mean 'context'?"},
@@ -121,19 +151,31 @@ static void wrong_suites_say_where(void **unused)
         {"sweeps:\n  - context:\n      - 1k\n      - 1q\n", "x.yaml:4:9:", "'1q'"},
         {"sweeps:\n  - context: [1k, 8kk]\n", "x.yaml:2:19:", "'8kk'"},
         {"sweeps:\n  - context: []\n", "x.yaml:2:14:", "list is empty"},
-        {"sweeps:\n  - context:\n    batch: 2\n", "x.yaml:2:13:", "context wants one value"},
+        {"sweeps:\n  - context:\n    batch: 2\n", "x.yaml:2:13:", "context: one value"},
         {"sweeps:\n  - context: {a: b}\n", "x.yaml:2:14:", "not a map"},
-        {"sweeps:\n  - context: [[1k]]\n", "x.yaml:2:15:", "context wants one value"},
-        {"sweeps:\n  - [context]: 1k\n", "x.yaml:2:5:", "a key wants one value"},
+        {"sweeps:\n  - context: [[1k]]\n", "x.yaml:2:15:", "context: one value"},
+        {"sweeps:\n  - [context]: 1k\n", "x.yaml:2:5:", "a key: one value"},
         {"sweeps:\n  - scheme: per_hed\n", "x.yaml:2:13:", "did you mean 'per_head'?"},
         {"sweeps:\n  - input: nromal\n", "x.yaml:2:12:", "did you mean 'normal'?"},
         {"sweeps: [{context: 1k}]\n---\nsweeps: [{context: 1k}]\n", "x.yaml:2:1:", "second document"},
         {"sweeps: [{context: 1k}]\n---\nname: [\n", "x.yaml:4:1:", "node content"},
         {"name: \"0123456789012345678901234567890123456789012345678901234567890123\"\n",
          "x.yaml:1:7:", "longer"},
-        {"name: [a]\n", "x.yaml:1:7:", "name wants one value"},
+        {"name: [a]\n", "x.yaml:1:7:", "name: one value"},
         {"sweeps:\n  - name: \"a\\0b\"\n", "x.yaml:2:11:", "NUL"},
         {"sweeps:\n  - context: *nowhere\n", "x.yaml:2:14:", "undefined alias"},
+        {"sweeps:\n  - {name: a, context: 1k}\n  - {like: b, context: 2k}\n",
+         "x.yaml:3:12:", "no sweep above this one is called 'b'"},
+        {"sweeps:\n  - {name: decode, context: 1k}\n  - {like: decod, context: 2k}\n",
+         "x.yaml:3:12:", "did you mean 'decode'?"},
+        {"sweeps:\n  - {name: a, like: a, context: 1k}\n",
+         "x.yaml:2:21:", "no sweep above this one is called 'a'"},
+        {"sweeps:\n  - {name: a, like: b}\n  - {name: b, like: a}\n", "x.yaml:2:21:", "no sweep above"},
+        {"sweeps:\n  - {name: a, context: 1k}\n  - {name: a, context: 2k}\n",
+         "x.yaml:3:12:", "the sweep in line 2 is called 'a' already"},
+        {"sweeps:\n  - {like: [a], context: 1k}\n", "x.yaml:2:12:", "like: one value"},
+        {"sweeps:\n  - {lik: a, context: 1k}\n", "x.yaml:2:6:", "did you mean 'like'?"},
+        {"defaults: {like: a}\nsweeps: [{context: 1k}]\n", "x.yaml:1:12:", "no key of defaults"},
         {"sweeps: &a\n  - *a\n", "x.yaml:1:9:", "a map of axes"}, /* a list that holds itself */
         {"sweeps:\n  - context: \xff\n", "x.yaml:2:14:", "UTF-8"},
     };
@@ -150,7 +192,7 @@ static void wrong_suites_say_where(void **unused)
     }
 }
 
-/* Cut anywhere, with any byte changed: no crash, no leak (the sanitizers look), always an error or a suite.
+/* Cut at any byte, or with any byte changed: no crash, no leak (under sanitizers), and an error or a suite.
  */
 static void damaged_suites_are_taken_or_refused(void **unused)
 {
@@ -189,7 +231,7 @@ static void files_are_read(void **unused)
     assert_int_equal(write(file, right, sizeof right - 1), sizeof right - 1);
     close(file);
     assert_int_equal(kvg_suite_read(path, &suite, &error), 0);
-    assert_int_equal(suite.count, 2);
+    assert_int_equal(suite.count, 3);
     kvg_suite_free(&suite);
     assert_int_equal(truncate(path, 2 << 20), 0);
     assert_int_equal(kvg_suite_read(path, &suite, &error), -1);
@@ -205,11 +247,9 @@ static void files_are_read(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_right_suite_is_read),
-        cmocka_unit_test(the_file_names_a_nameless_suite),
-        cmocka_unit_test(anchors_and_aliases_work),
-        cmocka_unit_test(wrong_suites_say_where),
-        cmocka_unit_test(damaged_suites_are_taken_or_refused),
+        cmocka_unit_test(a_right_suite_is_read),    cmocka_unit_test(the_file_names_a_nameless_suite),
+        cmocka_unit_test(anchors_and_aliases_work), cmocka_unit_test(a_sweep_is_like_one_above),
+        cmocka_unit_test(wrong_suites_say_where),   cmocka_unit_test(damaged_suites_are_taken_or_refused),
         cmocka_unit_test(files_are_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

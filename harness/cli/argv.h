@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * argv.h: a list of arguments as one line that a POSIX shell reads back, and the way back.
+ */
+#ifndef KVG_HARNESS_ARGV_H
+#define KVG_HARNESS_ARGV_H
+
+/* The arguments with a space between them. A word with a character that a shell may treat specially stands
+ * in single quotes. malloc'ed; NULL on out of memory. */
+char *kvg_argv_quote(int argc, char *const *argv);
+/* The same for one word. */
+char *kvg_argv_quote_word(const char *word);
+
+/* Splits a line as a shell does. Variables are expanded, commands are not run: a line with $(...) or `...`
+ * is refused. NULL-terminated and *argc set; NULL for a line that is refused or on out of memory. The caller
+ * frees it with kvg_argv_free. */
+char **kvg_argv_unquote(const char *line, int *argc);
+void kvg_argv_free(char **argv);
+
+#endif

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * file_options.c: see file_options.h.
+ */
+#include "file_options.h"
+
+#include "results/file.h"
+#include "results/group.h"
+
+enum { KEY_FILTER = 'F' };
+
+static const struct argp_option file_options[] = {
+    {"filter", KEY_FILTER, "REGEX", 0,
+     "Only the rows whose case string matches the POSIX extended regular expression; after a leading -, only "
+     "those that do not match. 8 or more digits of a case_id choose that case.",
+     0},
+    {0}};
+
+static error_t parse_file(int key, char *arg, struct argp_state *state)
+{
+    struct kvg_file_options *o = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        *o = (struct kvg_file_options){0};
+        return 0;
+    case KEY_FILTER:
+        o->filter = arg;
+        return 0;
+    case ARGP_KEY_ARG:
+        if (o->file)
+            argp_error(state, "one file at a time: '%s' is a second one", arg);
+        o->file = arg;
+        return 0;
+    case ARGP_KEY_SUCCESS:
+        if (!o->file)
+            argp_error(state, "name a result file, as in %s run.h5", state->name);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+const struct argp kvg_file_argp = {file_options, parse_file, NULL, NULL, NULL, NULL, NULL};
+
+int kvg_file_options_read(const struct kvg_file_options *options, struct kvg_results *results,
+                          struct kvg_error *error)
+{
+    if (kvg_results_read(options->file, results, error))
+        return -1;
+    int64_t all = results->count;
+    int failed = options->filter ? kvg_results_filter(results, options->filter, error) : 0;
+    if (!failed && options->filter && results->count == 0)
+        failed =
+            kvg_fail(error, KVG_EXIT_TROUBLE, "--filter '%.300s' matches none of the %lld rows of %.300s",
+                     options->filter, (long long)all, options->file);
+    if (failed)
+        kvg_results_free(results);
+    return failed;
+}
