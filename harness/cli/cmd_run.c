@@ -4,7 +4,6 @@
  * the journal at once. At the end, or when interrupted, it makes the result file, the table and the plots from
  * the journal.
  */
-#include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
