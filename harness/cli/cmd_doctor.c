@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cmd_doctor.c: `kvgauge doctor`: checks this machine and says what to do about what is missing. One verdict a
- * line; advice follows below its line.
+ * cmd_doctor.c: `kvgauge doctor`: checks this machine and says what to do about what is missing. One verdict
+ * a line; advice follows below its line.
  *
  *   ok        fine
  *   note      absent or unknown, but not needed

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cmd_list.c: `kvgauge list`: prints the cases that would run, one canonical case string a line and nothing else,
- * so that the output can be piped; or a table of the kernels, inputs, suites or axes.
+ * cmd_list.c: `kvgauge list`: prints the cases that would run, one canonical case string a line and nothing
+ * else, so that the output can be piped; or a table of the kernels, inputs, suites or axes.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -80,8 +80,8 @@ static int list_cases(const struct list_options *o)
 
 /* ------------------------------------------------------------------------------------------ kernels */
 
-/* 1 when the kernel takes some problem on this machine. Tried are default problems of every phase that it has an
- * entry point for, with every path and dtype that go together. `why` receives the last refusal. */
+/* 1 when the kernel takes some problem on this machine. Tried are default problems of every phase that it has
+ * an entry point for, with every path and dtype that go together. `why` receives the last refusal. */
 static int runs_here(const struct kvg_kernel *kernel, char *why, size_t size)
 {
     snprintf(why, size, "has neither store nor attention");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cmd_man_page.c: `kvgauge man-page < kvgauge.1 > new.1`: the manual page with its option sections written anew
- * from the argp tables. For people who work on kvgauge; --help does not list it.
+ * cmd_man_page.c: `kvgauge man-page < kvgauge.1 > new.1`: the manual page with its option sections written
+ * anew from the argp tables. For people who work on kvgauge; --help does not list it.
  *
  * A section stands between two lines of the page, and what is between them is replaced:
  *

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cmd_run.c: `kvgauge run`: makes the plan, checks the files, runs each case in a worker and writes each row to
- * the journal at once. At the end, or when interrupted, it makes the result file, the table and the plots from
- * the journal.
+ * cmd_run.c: `kvgauge run`: makes the plan, checks the files, runs each case in a worker and writes each row
+ * to the journal at once. At the end, or when interrupted, it makes the result file, the table and the plots
+ * from the journal.
  */
-#include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -61,7 +60,8 @@ static int64_t attempts_before(const struct kvg_results *earlier, const struct k
     return attempts;
 }
 
-/* The relative cost of a case, for the time left: timing takes one or two seconds, verifying a tenth of that. */
+/* The relative cost of a case, for the time left: timing takes one or two seconds, verifying a tenth of
+ * that. */
 static double weight(const struct kvg_run_command *command, const struct kvg_case *c)
 {
     return c->cache_state == KVG_STATE_NONE || command->run.verify_only ? 1 : 10;
@@ -324,8 +324,8 @@ static void say_failures(const struct kvg_results *results, const struct kvg_run
     free(file);
 }
 
-/* Prints what the run has made. `lost` is the error of writing the result file, or NULL; `code` the exit code so far.
- * The exit code. */
+/* Prints what the run has made. `lost` is the error of writing the result file, or NULL; `code` the exit code
+ * so far. The exit code. */
 static int report_run(const struct kvg_run_command *command, const struct kvg_plan *plan,
                       const struct kvg_run_files *files, const struct kvg_results *results,
                       const struct tally *tally, const struct kvg_error *lost, int code)

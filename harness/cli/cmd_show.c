@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cmd_show.c: `kvgauge show`: prints a result file or a journal as a table for people, or as CSV, JSON, Markdown
- * or HDF5 for programs. Rows that failed do not change its exit code.
+ * cmd_show.c: `kvgauge show`: prints a result file or a journal as a table for people, or as CSV, JSON,
+ * Markdown or HDF5 for programs. Rows that failed do not change its exit code.
  */
 #include <errno.h>
 #include <fcntl.h>

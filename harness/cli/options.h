@@ -2,8 +2,8 @@
  *
  * options.h: the command-line options that choose cases, shared by the subcommands (argp).
  *
- * A subcommand takes kvg_plan_children as the children of its own struct argp and hands the one child a struct
- * kvg_plan_options:
+ * A subcommand takes kvg_plan_children as the children of its own struct argp and hands the one child a
+ * struct kvg_plan_options:
  *
  *     static error_t parse(int key, char *arg, struct argp_state *state)
  *     {
@@ -32,8 +32,9 @@
 #define KVG_OPTION_FIRST 0x1000
 
 struct kvg_plan_options {
-    /* As given; text points into argv. kvg_plan_options_make_plan takes suite "quick" where neither --suite, --case nor
-     * an axis is given. With an axis and without --suite the plan is the product of the given axes. */
+    /* As given; text points into argv. kvg_plan_options_make_plan takes suite "quick" where neither --suite,
+     * --case nor an axis is given. With an axis and without --suite the plan is the product of the given
+     * axes. */
     struct kvg_plan_request request;
     const char
         *plugins[KVG_MAX_PLUGINS + 1]; /* --plugin FILE.so, NULL-terminated (as kvg_run_options wants) */
@@ -46,8 +47,8 @@ extern const struct argp kvg_plan_argp;
 /* kvg_plan_argp alone, under the header "Which cases:". */
 extern const struct argp_child kvg_plan_children[];
 
-/* argp_parse with two differences: the error for an unknown long option names the nearest known one, and every
- * usage error ends the process with KVG_EXIT_USAGE. Options may follow arguments. */
+/* argp_parse with two differences: the error for an unknown long option names the nearest known one, and
+ * every usage error ends the process with KVG_EXIT_USAGE. Options may follow arguments. */
 void kvg_options_parse(const struct argp *argp, int argc, char **argv, void *input);
 
 /* Loads the plug-ins and makes the plan. 0 (kvg_plan_free is due), or -1 with the error. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * progress.h: how far a run is: one line that is rewritten in place on a terminal. Where `out` is no terminal,
- * nothing is printed.
+ * progress.h: how far a run is: one line that is rewritten in place on a terminal. Where `out` is no
+ * terminal, nothing is printed.
  */
 #ifndef KVG_HARNESS_PROGRESS_H
 #define KVG_HARNESS_PROGRESS_H
@@ -26,8 +26,8 @@ void kvg_progress_end_case(struct kvg_progress *p, double weight, int troubled);
 /* Erases the line. */
 void kvg_progress_end(struct kvg_progress *p);
 
-/* The text of the line for a terminal of `width` columns (0: not cut), `elapsed` seconds after the start. The time
- * left is computed from the weights; it is left out until the first case is done. */
+/* The text of the line for a terminal of `width` columns (0: not cut), `elapsed` seconds after the start. The
+ * time left is computed from the weights; it is left out until the first case is done. */
 void kvg_progress_format_line(const struct kvg_progress *p, const char *label, double elapsed, int width,
                               char *text, size_t size);
 

@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include "results/row.h"
 
-/* Prints the verdict, for a failed row the block of failure.h, and then each column that holds a value, in the
- * order of columns.def: name, value with its unit ("1.234 ms") and meaning. */
+/* Prints the verdict, for a failed row the block of failure.h, and then each column that holds a value, in
+ * the order of columns.def: name, value with its unit ("1.234 ms") and meaning. */
 void kvg_row_print_report(FILE *out, const struct kvg_row *row);
 
 #endif

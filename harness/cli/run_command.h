@@ -22,8 +22,9 @@ struct kvg_run_command {
 };
 
 /* Parses a command line; usage errors end the process. With --resume and no option that chooses cases, the
- * command line in the journal of that run is parsed instead; --timeout, --plots, --no-plots, --quiet and --dry-run
- * are then those of this one. 0, or -1 with the error; kvg_run_command_free is due in both cases. */
+ * command line in the journal of that run is parsed instead; --timeout, --plots, --no-plots, --quiet and
+ * --dry-run are then those of this one. 0, or -1 with the error; kvg_run_command_free is due in both
+ * cases. */
 int kvg_run_command_read(int argc, char **argv, struct kvg_run_command *command, struct kvg_error *error);
 void kvg_run_command_free(struct kvg_run_command *command);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * run_files.c: every access to the files is tried before the first case runs. An existing file is replaced only
- * when its successor is complete.
+ * run_files.c: every access to the files is tried before the first case runs. An existing file is replaced
+ * only when its successor is complete.
  */
 #include "run_files.h"
 
@@ -109,7 +109,8 @@ static int check_space(const char *path, int64_t bytes, struct kvg_error *error)
     return 0;
 }
 
-/* Can a file be made in the folder of `path`? The permissions are checked; trying could harm an existing file. */
+/* Can a file be made in the folder of `path`? The permissions are checked; trying could harm an existing
+ * file. */
 static int check_writable(const char *path, struct kvg_error *error)
 {
     char folder[KVG_PATH_MAX];
@@ -151,8 +152,8 @@ static int refuse_existing(const char *path, const char *journal, struct kvg_err
                     "%s: exists already; another --out, or --resume %s, would be right", path, journal);
 }
 
-/* Making the journal claims the name. When another run of the same second has claimed a name that was chosen here,
- * the next name is tried. */
+/* Making the journal claims the name. When another run of the same second has claimed a name that was chosen
+ * here, the next name is tried. */
 int kvg_run_files_create(struct kvg_run_files *files, const struct kvg_facts *run,
                          const struct kvg_facts *machine, int64_t bytes, struct kvg_error *error)
 {

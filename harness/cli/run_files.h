@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * run_files.h: the files of a run: the result file RUN.h5, its journal RUN.jsonl, and Google Benchmark's JSON.
+ * run_files.h: the files of a run: the result file RUN.h5, its journal RUN.jsonl, and Google Benchmark's
+ * JSON.
  */
 #ifndef KVG_HARNESS_RUN_FILES_H
 #define KVG_HARNESS_RUN_FILES_H
@@ -19,8 +20,8 @@ struct kvg_run_files {
     json_t *benchmarks;         /* its future content: {"context": ..., "benchmarks": [...]}, or NULL */
 };
 
-/* Sets the names of the files. `out` ends in .h5 or .jsonl; NULL stands for RUN_DIR/UTC-SUITE.h5, a name that no
- * file has yet. */
+/* Sets the names of the files. `out` ends in .h5 or .jsonl; NULL stands for RUN_DIR/UTC-SUITE.h5, a name that
+ * no file has yet. */
 int kvg_run_files_name(struct kvg_run_files *files, const char *out, const char *suite,
                        struct kvg_error *error);
 /* A new run: makes the folder, refuses files that exist, checks that `bytes` are free on the disk, writes the
@@ -33,8 +34,8 @@ int kvg_run_files_resume(struct kvg_run_files *files, struct kvg_results *result
 /* Adds the report of one case, in place of earlier entries of the same case. */
 int kvg_run_files_add_benchmark(struct kvg_run_files *files, const char *report, struct kvg_error *error);
 
-/* Closes the journal, makes the HDF5 file from it and writes the merged JSON. *results receives the content of the
- * file; `complete` becomes its attribute. */
+/* Closes the journal, makes the HDF5 file from it and writes the merged JSON. *results receives the content
+ * of the file; `complete` becomes its attribute. */
 int kvg_run_files_finish(struct kvg_run_files *files, int complete, struct kvg_results *results,
                          struct kvg_error *error);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ask_kernel.c: questions and answers of fixed size over a socket pair. The child is made by fork without exec.
- * This is safe because the driver was not used before the fork and the child only calls `supports`. A question
- * names its kernel by address, which is the same in both processes.
+ * ask_kernel.c: questions and answers of fixed size over a socket pair. The child is made by fork without
+ * exec. This is safe because the driver was not used before the fork and the child only calls `supports`. A
+ * question names its kernel by address, which is the same in both processes.
  */
 #include "ask_kernel.h"
 
@@ -58,7 +58,8 @@ void kvg_asker_free(struct kvg_asker *asker)
     free(asker);
 }
 
-/* Reads exactly `bytes`. -1 when the other side has ended or sends nothing for `seconds`; < 0 waits for ever. */
+/* Reads exactly `bytes`. -1 when the other side has ended or sends nothing for `seconds`; < 0 waits for
+ * ever. */
 static int receive(int socket, void *to, size_t bytes, int seconds)
 {
     for (size_t got = 0; got < bytes;) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * plan.c: sweeps to cases. The product of the values of a sweep is walked axis by axis. Each case is completed,
- * its kernel is resolved, and it is kept unless the plan has it already or the filter rejects it. At the end,
- * cases that share their tensors are made neighbours.
+ * plan.c: sweeps to cases. The product of the values of a sweep is walked axis by axis. Each case is
+ * completed, its kernel is resolved, and it is kept unless the plan has it already or the filter rejects it.
+ * At the end, cases that share their tensors are made neighbours.
  */
 #include "plan.h"
 
@@ -129,7 +129,8 @@ static int unknown_kernel(struct builder *b, const char *name)
                     b->where, is_glob(name) ? "matches" : "is called", name, hint);
 }
 
-/* One case for each kernel that matches the glob and takes the case; the case with the glob when none does. */
+/* One case for each kernel that matches the glob and takes the case; the case with the glob when none
+ * does. */
 static int keep_glob(struct builder *b, const struct kvg_case *c)
 {
     struct kvg_problem problem;
@@ -168,7 +169,8 @@ static int keep_best(struct builder *b, const struct kvg_case *c)
     return keep(b, &named);
 }
 
-/* A build without CUDA does not know the names of the CUDA kernels. Such a case is kept and its row is skipped. */
+/* A build without CUDA does not know the names of the CUDA kernels. Such a case is kept and its row is
+ * skipped. */
 static int may_exist(const char *name)
 {
     return !kvg_registry_has_cuda() && strncmp(name, "cuda/", 5) == 0;
@@ -304,8 +306,8 @@ static int expand_overrides(struct builder *b, const struct kvg_plan_request *re
     return 0;
 }
 
-/* A glob on the command line that matches no kernel is an error. In a suite it may be meant for the kernels of
- * another machine. */
+/* A glob on the command line that matches no kernel is an error. In a suite it may be meant for the kernels
+ * of another machine. */
 static int check_kernel_globs(struct builder *b)
 {
     const struct kvg_values *names = &b->override[KVG_AXIS_KERNEL];

@@ -3,8 +3,8 @@
  * plan.h: from suites and options to a list of cases.
  *
  * A suite is a list of sweeps (suite.h); the cases of a sweep are the product of its values. Options on the
- * command line override an axis in every sweep. Values of suites and of the command line are text and are parsed
- * by the same code.
+ * command line override an axis in every sweep. Values of suites and of the command line are text and are
+ * parsed by the same code.
  */
 #ifndef KVG_HARNESS_PLAN_H
 #define KVG_HARNESS_PLAN_H
@@ -27,10 +27,10 @@ struct kvg_plan {
     struct kvg_case *cases;
     int64_t count;
 };
-/* Makes complete cases, each once, in the order of order.h. Kernel names are resolved: "best" becomes the kernel
- * of the highest rank that takes the case, a glob becomes every match that takes it. A case that no kernel takes
- * stays in the plan with the name as given; its row is skipped with the reason. 0, or -1 with the error and
- * nothing to free; a plan without cases is an error (exit code 3: nothing would run). */
+/* Makes complete cases, each once, in the order of order.h. Kernel names are resolved: "best" becomes the
+ * kernel of the highest rank that takes the case, a glob becomes every match that takes it. A case that no
+ * kernel takes stays in the plan with the name as given; its row is skipped with the reason. 0, or -1 with
+ * the error and nothing to free; a plan without cases is an error (exit code 3: nothing would run). */
 int kvg_plan_make(const struct kvg_plan_request *request, struct kvg_plan *plan, struct kvg_error *error);
 void kvg_plan_free(struct kvg_plan *plan);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * suite.c: libyaml's document tree to sweeps. Each node of the tree has its line and column for error messages.
- * The code descends a fixed number of levels, so that an alias to an enclosing node cannot make it loop.
+ * suite.c: libyaml's document tree to sweeps. Each node of the tree has its line and column for error
+ * messages. The code descends a fixed number of levels, so that an alias to an enclosing node cannot make it
+ * loop.
  */
 #include "suite.h"
 

@@ -12,9 +12,9 @@
  *       - like: decode            # optional: the axes of a sweep above, where this one does not set them
  *         path: fp8
  *
- * Values are text, parsed by the same code as the command line's. `like` names a sweep above, so that chains end
- * and a sweep is read in one pass. Every error names file, line and column. Unknown and duplicate keys, a second
- * document and axes without value are errors.
+ * Values are text, parsed by the same code as the command line's. `like` names a sweep above, so that chains
+ * end and a sweep is read in one pass. Every error names file, line and column. Unknown and duplicate keys, a
+ * second document and axes without value are errors.
  */
 #ifndef KVG_HARNESS_SUITE_H
 #define KVG_HARNESS_SUITE_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * child.c: the child side of the worker: reads the options and then one case string a line, runs each case and
- * sends its row back.
+ * child.c: the child side of the worker: reads the options and then one case string a line, runs each case
+ * and sends its row back.
  *
  *   parent -> worker   {options}\n  CASE STRING\n  CASE STRING\n ...  (end of file: finish)
  *   worker -> parent   B{Google Benchmark's JSON}\n   when the case was timed and --benchmark_out was given

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * worker.c: the parent side of the worker. The parent waits with one poll for the answer of the worker, for its
- * output on stderr and for a signal to the parent, until the timeout of the case.
+ * worker.c: the parent side of the worker. The parent waits with one poll for the answer of the worker, for
+ * its output on stderr and for a signal to the parent, until the timeout of the case.
  *
  * The worker is started with fork and exec, because a process that was forked after the use of OpenMP or CUDA
- * does not work. It leads a process group of its own: Ctrl-C then reaches only the parent, and processes that a
- * kernel has started can be killed together with the worker.
+ * does not work. It leads a process group of its own: Ctrl-C then reaches only the parent, and processes that
+ * a kernel has started can be killed together with the worker.
  */
 #include <errno.h>
 #include <math.h>
@@ -47,7 +47,8 @@ struct kvg_worker {
 
 /* ---- one process ---- */
 
-/* Google Benchmark reads defaults from variables BENCHMARK_* when it is loaded. They must not change the rows. */
+/* Google Benchmark reads defaults from variables BENCHMARK_* when it is loaded. They must not change the
+ * rows. */
 extern char **environ;
 static void clear_benchmark_variables(void)
 {
@@ -66,9 +67,9 @@ static void clear_benchmark_variables(void)
     }
 }
 
-/* The threads of libgomp spin for milliseconds at a barrier. When another process needs a CPU on which one spins, a
- * barrier takes time slices instead of microseconds. Therefore they spin for a shorter time. Before a timed call
- * kvg_wake_team wakes the threads. A choice of the user in the environment is kept. */
+/* The threads of libgomp spin for milliseconds at a barrier. When another process needs a CPU on which one
+ * spins, a barrier takes time slices instead of microseconds. Therefore they spin for a shorter time. Before
+ * a timed call kvg_wake_team wakes the threads. A choice of the user in the environment is kept. */
 static void calm_openmp(void)
 {
     if (!getenv("OMP_WAIT_POLICY"))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_repro.c: the command that repeats a row. Its table must have every option of `kvgauge run` and every field of
- * struct kvg_run_options. The command is parsed again with the parser of the command line.
+ * test_repro.c: the command that repeats a row. Its table must have every option of `kvgauge run` and every
+ * field of struct kvg_run_options. The command is parsed again with the parser of the command line.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -92,7 +92,8 @@ static void every_field_is_in_the_table(void **state)
     json_decref(fields);
 }
 
-/* ------------------------------------------------------------------------------------------ what is written */
+/* ------------------------------------------------------------------------------------------ what is
+ * written */
 
 static void small_case(struct kvg_case *c, const char *cache_state)
 {

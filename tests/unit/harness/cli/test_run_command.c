@@ -13,8 +13,8 @@
 #include "harness/cli/commands.h"
 #include "harness/cli/run_command.h"
 
-/* The error for an unknown flag lists those that are taken; --help describes the same ones (but for out_format, which
- * has one value). */
+/* The error for an unknown flag lists those that are taken; --help describes the same ones (but for
+ * out_format, which has one value). */
 static void help_and_error_list_the_same_flags(void **state)
 {
     char *argv[] = {"kvgauge run", "--benchmark_unknown=1", NULL};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_gpu_suites.c: the Hopper kernels take every case that the suites for GPUs give them on an H200. A case that
- * they do not take would be skipped there, and so not checked.
+ * test_gpu_suites.c: the Hopper kernels take every case that the suites for GPUs give them on an H200. A case
+ * that they do not take would be skipped there, and so not checked.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -75,7 +75,8 @@ static void hopper_kernels_take_their_cases(void **state)
     }
 }
 
-/* The cases that the targets of the published run are for: decode, cold, 32/8 heads, head_dim 128, pages of 16, NHD. */
+/* The cases that the targets of the published run are for: decode, cold, 32/8 heads, head_dim 128, pages of
+ * 16, NHD. */
 static void the_published_run_has_its_targets(void **state)
 {
     static const char *const targets[] = {

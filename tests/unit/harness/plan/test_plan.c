@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_plan.c: products, duplicates, kernels, filters and order of plans. Expected counts are computed by hand.
+ * test_plan.c: products, duplicates, kernels, filters and order of plans. Expected counts are computed by
+ * hand.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -197,7 +198,8 @@ static void best_is_the_highest_rank_that_takes_the_case(void **unused)
     kvg_plan_free(&plan);
 }
 
-/* Two stubs that take only batch 77: one has the same rank everywhere, the other has the higher one in prefill. */
+/* Two stubs that take only batch 77: one has the same rank everywhere, the other has the higher one in
+ * prefill. */
 static int takes_77(const struct kvg_problem *problem, char *why, size_t size)
 {
     snprintf(why, size, "the batch is not 77");

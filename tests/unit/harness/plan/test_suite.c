@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_suite.c: suite files: the axes of right ones, and line and column in the errors for wrong ones. Lines and
- * columns are counted by hand, from 1.
+ * test_suite.c: suite files: the axes of right ones, and line and column in the errors for wrong ones. Lines
+ * and columns are counted by hand, from 1.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_worker.c: kernels that crash, hang, allocate without end, write where they must not, or cheat. Each costs
- * its own row, with the right verdict, and the next case runs normally. The kernels are those of
+ * test_worker.c: kernels that crash, hang, allocate without end, write where they must not, or cheat. Each
+ * costs its own row, with the right verdict, and the next case runs normally. The kernels are those of
  * tests/plugins/faulty.c, built here with gcc.
  */
 #include <math.h>
@@ -177,7 +177,8 @@ static void a_hang_is_a_timeout(void **state)
     kvg_worker_stop(worker);
 }
 
-/* The worker inherits a limit of 3 GiB of address space, so that the memory of the machine does not run out. */
+/* The worker inherits a limit of 3 GiB of address space, so that the memory of the machine does not run
+ * out. */
 static void memory_runs_out(void **state)
 {
     struct kvg_run_options options;
@@ -351,7 +352,8 @@ static void a_rare_race_takes_more_repeats(void **state)
     kvg_worker_stop(worker);
 }
 
-/* Kernels whose output depends on places. The one that depends on the order of sequences needs two of them. */
+/* Kernels whose output depends on places. The one that depends on the order of sequences needs two of
+ * them. */
 static void other_orders_are_tried(void **state)
 {
     static const struct {
