@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * compare.c: an output against its expectation. Some checks need no reference, so they see every element of the
+ * compare.c: an output against its expectation. Checks that need no reference see every element of the
  * output: nothing may be NaN or infinite, and rows that see no key must be zero with an lse of -infinity. All
- * other checks see the sampled rows. checks.def lists them.
+ * other checks see the sampled rows.
  */
 #include <math.h>
 #include <stdarg.h>
@@ -145,7 +145,7 @@ static void compare_group(struct comparison *c, int64_t from, int64_t count)
                        at, -1, result.offset, 0.0, result.offset_limit);
 }
 
-/* All elements together. The row is the one that errs most. */
+/* All elements together. The row of the check is the one with the largest squared error. */
 static void compare_rms(struct comparison *c)
 {
     const struct kvg_expectation *e = c->e;
@@ -321,7 +321,7 @@ int kvg_compare_attention(const struct kvg_expectation *e, const uint16_t *out, 
     struct comparison c;
     char reason[REASON_MAX] = "";
     if (compare(&c, e, out, lse) != 0)
-        return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory for the errors of pages, slots and splits");
+        return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory for the checks of pages, slots and splits");
     fill_row(&c, row);
     row->status = say_failures(&c, reason) ? KVG_INCORRECT
                   : say_doubts(&c, reason) ? KVG_MISTRUSTED
