@@ -413,10 +413,11 @@ static void by_shape(struct look *k, struct kvg_diagnosis *d)
              by_a_factor_on_logits(k, d))
         return;
     else if (rel < 0.15 && lse <= 1.0)
-        kvg_diagnosis_say(d, KVG_FAULT_ACCUMULATION,
-                          "the lse is right and the output nearly (relative L2 error at most %.2g): rounding "
-                          "of P, sums of P V, or rounding of the output",
-                          rel);
+        kvg_diagnosis_say(
+            d, KVG_FAULT_ACCUMULATION,
+            "the lse is right and the output is nearly right (relative L2 error at most %.2g): rounding "
+            "of P, sums of P V, or rounding of the output",
+            rel);
     else if (rel < 0.15)
         kvg_diagnosis_say(
             d, KVG_FAULT_ACCUMULATION,

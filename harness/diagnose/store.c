@@ -126,14 +126,13 @@ struct found {
     int64_t unowned;   /* codes that changed in slots that no token owns */
     /* by tensor: codes looked at, how many of them are wrong, and how many a way does not give */
     int64_t looked_at[2], looked_wrong[2], left[2][WAYS];
-    int64_t other_tensor;      /* wrong codes that are those of the other tensor at this token */
-    int64_t rounded_to_fp8;    /* bf16 cache: wrong codes that are the value rounded to e4m3 */
-    int64_t outside_padding;   /* wrong codes outside the first and the last slot */
-    int64_t first_dim, tokens; /* smallest dim of a wrong code; tokens with a wrong code */
-    int64_t in_whole_tokens;   /* wrong codes in tokens that are wrong as a whole */
-    double ratio_sum,
-        ratio_count; /* sum and number of log(|value / got| / scale), where both are finite and not 0 */
-    float largest;   /* largest magnitude among the stored codes */
+    int64_t other_tensor;          /* wrong codes that are those of the other tensor at this token */
+    int64_t rounded_to_fp8;        /* bf16 cache: wrong codes that are the value rounded to e4m3 */
+    int64_t outside_padding;       /* wrong codes outside the first and the last slot */
+    int64_t first_dim, tokens;     /* smallest dim of a wrong code; tokens with a wrong code */
+    int64_t in_whole_tokens;       /* wrong codes in tokens that are wrong as a whole */
+    double ratio_sum, ratio_count; /* sum and number of log(|value / got| / scale), of plain numbers */
+    float largest;                 /* largest magnitude among the stored codes */
 };
 
 struct tensors {
@@ -219,8 +218,8 @@ static void look_at_token(const struct tensors *t, int64_t token, struct found *
             }
         }
     f->tokens += f->wrong > before;
-    if (f->wrong - before >=
-        2 * heads * dim - 2 * heads) /* one or two codes of a head may be right by chance */
+    /* In a token that is wrong as a whole a code of each head may be right by chance. */
+    if (f->wrong - before >= 2 * heads * dim - 2 * heads)
         f->in_whole_tokens += f->wrong - before;
 }
 

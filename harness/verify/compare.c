@@ -21,8 +21,8 @@ struct comparison {
     const uint16_t *out;
     const float *lse;
     struct kvg_check check[KVG_CHECKS];
-    double kernel_sq, exact_sq, quant_sq, unquantised_sq,
-        total_sq;                           /* sums of squares, for relative L2 errors */
+    /* sums of squares, for relative L2 errors */
+    double kernel_sq, exact_sq, quant_sq, unquantised_sq, total_sq;
     double kernel_max, lse_max, zero_ratio; /* zero_ratio: largest that zeros would get */
     double gain_min, gain_max, gain_limit;  /* NaN where no group has a gain */
     int64_t nonfinite_sampled;              /* elements of sampled rows that are NaN or infinite */
@@ -299,7 +299,7 @@ static void fill_row(const struct comparison *c, struct kvg_row *row)
         row->lse_max_abs = c->lse_max;
     for (int id = 0; id < KVG_CHECKS; id++)
         if (kvg_check_table[id].column >= 0 && c->check[id].of > 0)
-            *(double *)((char *)row + kvg_check_table[id].column) = c->check[id].ratio;
+            memcpy((char *)row + kvg_check_table[id].column, &c->check[id].ratio, sizeof c->check[id].ratio);
 }
 
 /* Runs every check. 0, or -1 when there is no memory for those of classes of keys. */

@@ -12,9 +12,8 @@
  *   effect = sum (y - r) x / sum x (c - b r)
  *   x      = w (c - b r)
  *   b      = sum w c r / sum w r r              for each row by itself
- *   w      = one over the variance of the error of an element: noise times step where the rounding of the
- *          output
- *            hides the noise, and noise^2 where it does not
+ *   w      = 1 / variance of the error of an element: noise times step where the rounding of the output hides
+ *            the noise, and noise^2 where it does not
  *
  * The other sums run over all dims of the rows that are used: the last query of every (sequence, query head),
  * as many as fit into KVG_SHARES_BYTES. The weights w get the most out of every element. A single element
@@ -43,10 +42,9 @@
 #define KVG_SHARES_BYTES (INT64_C(64) << 20) /* of x */
 
 enum kvg_share_kind {
-    KVG_SHARE_SLOT =
-        0, /* a class is a slot of a page, or a group of neighbouring slots where a page has more than 64 */
-    KVG_SHARE_PAGE,  /* a class is an enum kvg_share_page */
-    KVG_SHARE_SPLIT, /* a class is split % 16; no class where the kernel declares one split */
+    KVG_SHARE_SLOT = 0, /* a class is a slot; groups of neighbouring slots where a page has more than 64 */
+    KVG_SHARE_PAGE,     /* a class is an enum kvg_share_page */
+    KVG_SHARE_SPLIT,    /* a class is split % 16; no class where the kernel declares one split */
     KVG_SHARE_KINDS
 };
 enum kvg_share_page { KVG_SHARE_ODD_PAGES = 0, KVG_SHARE_FIRST_PAGE, KVG_SHARE_LAST_PAGE };

@@ -39,10 +39,9 @@
  *
  *   What the standard loses:
  *
- *     V >= 0                          1e-3 to 2e-3
- *     one key outweighs 127 small     up to 8e-3; each small key then loses half a unit of the large one
- *     ones of its chain
- *     values cancel within a chain    more than the output itself: the gain of such a group means nothing
+ *     V >= 0                                         1e-3 to 2e-3
+ *     one key outweighs 127 small ones of its chain  up to 8e-3: each loses half a unit of the large one
+ *     values cancel within a chain                   more than the output, whose gain then means nothing
  *
  *   For comparison, a single chain of 1024 keys of one sign loses 16e-3, one of 8192 keys 0.13.
  *
