@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * diagnose.c: from an output that did not hold to a kind of fault.
+ * diagnose.c: from a wrong output of attention to a kind of fault.
  */
 #include "diagnose.h"
 
@@ -11,28 +11,32 @@
 
 #include "parts.h"
 
-enum { FAILED_ROWS = 16, HELD_ROWS = 8, FEW = 5 /* every fifth */ };
-#define COST_LIMIT 2e9          /* keys * dims of all suppositions and rows */
-#define TOO_LONG 0.5            /* of a row that the limit allows */
-#define HOPELESS 10.0           /* log2 of the largest distance that still counts */
-#define OUT_OF_THE_QUESTION 1.5 /* farther than the nearest, log2, on a few rows */
-#define EXPLAINED 0.2           /* share of the distance that a supposition may leave */
-#define RESEMBLES 0.5           /* the same, for a weaker word */
+enum {
+    FAILED_ROWS = 16, /* failed rows that are looked at, at most */
+    PASSED_ROWS = 8,  /* rows that passed, at most: a supposition must explain these too */
+    FEW = 5           /* every fifth row is enough to rule suppositions out */
+};
+#define COST_LIMIT 2e9 /* keys * dims of all suppositions and rows */
+#define TOO_LONG 0.5   /* no supposition is tried where the limit allows less than this part of a row */
+#define FARTHEST 10.0  /* log2 of a distance: larger ones count as this */
+#define RULED_OUT 1.5  /* log2: a supposition this much farther than the nearest, on a few rows, is dropped */
+#define EXPLAINED 0.2  /* an explanation leaves at most this part of the distance */
+#define RESEMBLES 0.5  /* the same for a weaker statement */
 
-/* ---------------------------------------------------------------- rows worth looking at */
+/* ---------------------------------------------------------------- which rows are looked at */
 
 struct look {
     const struct kvg_failure *f;
     const struct kvg_prepared *p;
     int64_t dim;
     struct kvg_arithmetic *declared; /* [batch] */
-    int64_t chosen[FAILED_ROWS + HELD_ROWS];
-    int too_long;                            /* even for a few rows: suppositions are left out */
-    int count, failed;                       /* rows chosen, and how many of them failed */
-    double distance[KVG_SUPPOSITIONS];       /* mean over the rows; HUGE_VAL: not supposed */
-    int explained[KVG_SUPPOSITIONS];         /* rows that come out as found */
-    double rel[FAILED_ROWS + HELD_ROWS];     /* of the chosen rows: relative L2 against the emulation */
-    double lse_off[FAILED_ROWS + HELD_ROWS]; /* their lse error over what is allowed; 0 without an lse */
+    int64_t chosen[FAILED_ROWS + PASSED_ROWS];
+    int too_long;                              /* 1: too many keys for suppositions, even on a few rows */
+    int count, failed;                         /* rows chosen, and how many of them failed */
+    double distance[KVG_SUPPOSITIONS];         /* mean over the rows; HUGE_VAL: not tried */
+    int explained[KVG_SUPPOSITIONS];           /* rows in which the supposed output matches the output */
+    double rel[FAILED_ROWS + PASSED_ROWS];     /* of the chosen rows: relative L2 against the emulation */
+    double lse_off[FAILED_ROWS + PASSED_ROWS]; /* their lse error over what is allowed; 0 without an lse */
 };
 
 /* Largest error over allowed error of a sampled row. */
@@ -79,7 +83,7 @@ static int choose_rows(struct look *k)
         state[i] = row_ratio(k->f, i) > 1.0;
         failed += state[i];
     }
-    /* Suppositions cost as many passes over the keys; long contexts get fewer rows. */
+    /* Each supposition costs a pass over the keys, so long contexts get fewer rows. */
     const double pass = (double)k->p->problem.max_seq_len * (double)k->dim * KVG_SUPPOSITIONS;
     const double afford = COST_LIMIT * k->p->problem.threads / pass;
     const int most = afford < FAILED_ROWS ? (int)fmax(afford, 2.0) : FAILED_ROWS;
@@ -91,18 +95,19 @@ static int choose_rows(struct look *k)
     return 0;
 }
 
-/* ---------------------------------------------------------------- how far a supposition is from what was
- * found */
+/* ---------------------------------------------------------------- distance of a supposition from the output
+ * */
 
-/* log2 of distance over what is allowed, 0 within it. */
+/* log2 of an error over what is allowed; 0 where it is allowed. */
 static double steps(double distance)
 {
-    return distance <= 1.0 ? 0.0 : fmin(HOPELESS, isfinite(distance) ? log2(distance) : HOPELESS);
+    return distance <= 1.0 ? 0.0 : fmin(FARTHEST, isfinite(distance) ? log2(distance) : FARTHEST);
 }
 
-/* A row as supposed against the row as found, as a whole and element by element. Half of the root of summed
- * squares of the probable bounds is what a right row may be off; where the supposed output is larger than the
- * right one, so is its rounding. */
+/* Distance between a row as supposed and the row of the output, the larger of two: all elements together, and
+ * the worst element. Together, an error of half the root of the summed squares of the probable bounds is
+ * allowed. Where the supposed output is larger than the right one, its rounding errors are larger too, and so
+ * is what is allowed. */
 static double row_distance(const struct look *k, int64_t i, const float *supposed, double lse)
 {
     const struct kvg_expectation *e = k->f->expectation;
@@ -126,7 +131,7 @@ static double row_distance(const struct look *k, int64_t i, const float *suppose
     const double scale = size > right && right > 0.0 ? sqrt(size / right) : 1.0;
     double distance = off == 0.0 ? 0.0 : steps(fmax(2.0 * sqrt(off / allowed), largest) / scale);
     if (odd)
-        distance = HOPELESS;
+        distance = FARTHEST;
     if (!k->f->lse)
         return distance;
     const double got = (double)k->f->lse[place];
@@ -135,7 +140,7 @@ static double row_distance(const struct look *k, int64_t i, const float *suppose
     return distance + (got == lse ? 0.0 : steps(kvg_bound_ratio(got, lse, e->lse_probable[i])));
 }
 
-/* Means over every `step`-th of the chosen rows. */
+/* Mean distance over every `step`-th of the chosen rows, and how many of them match. */
 static int measure(const struct look *k, const struct kvg_suppose_case *s, enum kvg_supposition what,
                    int step, double *mean, int *explained)
 {
@@ -162,7 +167,7 @@ static int measure(const struct look *k, const struct kvg_suppose_case *s, enum 
     return failed ? -1 : 0;
 }
 
-/* A few rows tell which suppositions are out of the question. */
+/* Tries all suppositions on a few rows, then the near ones on all chosen rows. */
 static int suppose_all(struct look *k)
 {
     const struct kvg_suppose_case s = {.p = k->p, .declared = k->declared, .past = k->f->past};
@@ -175,32 +180,33 @@ static int suppose_all(struct look *k)
         best = fmin(best, few[w]);
     }
     for (int w = 0; w < KVG_SUPPOSITIONS; w++)
-        if ((w == KVG_SUPPOSE_RIGHT || few[w] <= best + OUT_OF_THE_QUESTION) && few[w] < HUGE_VAL &&
+        if ((w == KVG_SUPPOSE_RIGHT || few[w] <= best + RULED_OUT) && few[w] < HUGE_VAL &&
             measure(k, &s, (enum kvg_supposition)w, 1, &k->distance[w], &k->explained[w]))
             return -1;
     return 0;
 }
 
-/* ---------------------------------------------------------------- facts about the run */
+/* ---------------------------------------------------------------- facts of the run */
 
 static int by_the_run(const struct kvg_failure *f, struct kvg_diagnosis *d)
 {
     if (f->workspace)
         kvg_diagnosis_say(d, KVG_FAULT_RACE,
-                          "the output is right once the workspace is zero before the call: something is "
-                          "read there that was never written");
+                          "the output is right when the workspace is zero before the call: the kernel reads "
+                          "workspace that it has not written");
     else if (f->tail)
         kvg_diagnosis_say(d, KVG_FAULT_PAGE_TAIL,
-                          "the output is right once the slots that no sequence owns hold zeros instead "
-                          "of NaN: they are read");
+                          "the output is right when the slots that no sequence owns hold zeros instead "
+                          "of NaN: the kernel reads them");
     else if (f->unstable)
-        kvg_diagnosis_say(d, KVG_FAULT_RACE, "the same call on the same inputs gives other bits");
+        kvg_diagnosis_say(d, KVG_FAULT_RACE, "a repeated call on the same inputs gives other bits");
     else if (f->run == KVG_RUN_FAR)
         kvg_diagnosis_say(d, KVG_FAULT_NARROW_OFFSET,
-                          "right in low pages, wrong where page number times stride needs more "
-                          "than 32 bits");
+                          "the output is right in low pages and wrong where page number times stride needs "
+                          "more than 32 bits");
     else if (f->run == KVG_RUN_REPEAT || f->run == KVG_RUN_SECOND)
-        kvg_diagnosis_say(d, KVG_FAULT_RACE, "right before, wrong now, on the same inputs");
+        kvg_diagnosis_say(d, KVG_FAULT_RACE,
+                          "an earlier run on the same inputs was right, this one is wrong");
     else
         return 0;
     return 1;
@@ -220,10 +226,10 @@ static int all_zero(const struct look *k)
     return k->failed > 0;
 }
 
-#define LSE_FAR_OFF 64.0 /* beyond what rounding in the loop over keys does */
-#define FAR_OFF 8.0      /* an element that is wrong by itself, and not the worst of many */
+#define LSE_FAR_OFF 64.0 /* times the allowed lse error: more than rounding in the loop over keys can cause */
+#define FAR_OFF 8.0 /* times the allowed error: an element is wrong by itself, not just the worst of many */
 
-/* Are one or two elements of each failed row far off, and the rest right? */
+/* 1 when one or two elements of each failed row are far off and the rest is right. */
 static int single_elements(const struct look *k)
 {
     const struct kvg_expectation *e = k->f->expectation;
@@ -242,8 +248,8 @@ static int single_elements(const struct look *k)
     return k->failed > 0;
 }
 
-/* Least-squares factor of the chosen rows of one KV head and sequence (-1: of all), and what it leaves of the
- * error. */
+/* Least-squares factor between the output and the emulated output, over the chosen rows of one KV head and
+ * one sequence (-1: of all). *left: the part of the output that it leaves unexplained, 0 to 1. */
 static double factor_of(const struct look *k, int64_t kv_head, int64_t sequence, double *left)
 {
     const struct kvg_expectation *e = k->f->expectation;
@@ -268,7 +274,7 @@ static double factor_of(const struct look *k, int64_t kv_head, int64_t sequence,
     return xx > 0.0 ? xy / xx : NAN;
 }
 
-/* Is the factor of each KV head the same in sequences of different length? A single sequence cannot tell. */
+/* 1 when the factor of each KV head is the same in all sequences. 0 for a single sequence. */
 static int same_for_all_sequences(const struct look *k)
 {
     double left;
@@ -285,8 +291,8 @@ static int same_for_all_sequences(const struct look *k)
     return seen > k->p->problem.kv_heads;
 }
 
-/* Relative L2 distance of a sampled row of the output from the emulated row times a factor; infinity where the
- * output is not finite. */
+/* Relative L2 distance of a sampled row of the output from the emulated row times a factor; infinity where
+ * the output is not finite. */
 static double rel_to(const struct look *k, int64_t i, double factor)
 {
     const struct kvg_expectation *e = k->f->expectation;
@@ -313,7 +319,8 @@ static void measure_rows(struct look *k)
     }
 }
 
-/* Is each output the right one divided by as much as its lse is too large? */
+/* 1 when each output is the right one divided by the factor by which its row sum is too large, as its lse
+ * shows. */
 static int row_sum_is_off(const struct look *k)
 {
     const struct kvg_expectation *e = k->f->expectation;
@@ -330,7 +337,7 @@ static int row_sum_is_off(const struct look *k)
     return seen > 0;
 }
 
-/* One factor on all logits: first by powers of two, then ever closer, on few of the rows. */
+/* Searches one factor on all logits, on a few rows: first in powers of two, then in smaller steps. */
 static int by_a_factor_on_logits(struct look *k, struct kvg_diagnosis *d)
 {
     struct kvg_suppose_case s = {.p = k->p, .declared = k->declared, .past = k->f->past};
@@ -349,19 +356,20 @@ static int by_a_factor_on_logits(struct look *k, struct kvg_diagnosis *d)
             }
         }
         if (best > 0.9 * k->distance[KVG_SUPPOSE_RIGHT] && step < 0.1)
-            return 0; /* not worth a closer look */
+            return 0; /* no factor comes near */
     }
     s.factor = exp2(at);
     if (fabs(at) < 0.001 || measure(k, &s, KVG_SUPPOSE_LOGITS_SCALED, 1, &mean, &explained) ||
         mean > RESEMBLES * k->distance[KVG_SUPPOSE_RIGHT])
         return 0;
     kvg_diagnosis_say(d, KVG_FAULT_SCALE_MISAPPLIED,
-                      "all logits are multiplied by about %.5g: with that, %d of %d rows come out as found",
+                      "all logits are multiplied by about %.5g: attention computed that way matches %d of %d "
+                      "rows",
                       s.factor, explained, k->count);
     return 1;
 }
 
-/* Shapes that no supposition stands for. */
+/* Shapes of an error that no supposition has. */
 static void by_shape(struct look *k, struct kvg_diagnosis *d)
 {
     const int64_t heads = k->p->problem.kv_heads;
@@ -380,47 +388,51 @@ static void by_shape(struct look *k, struct kvg_diagnosis *d)
         largest = fabs(factor - 1.0) > fabs(largest - 1.0) || g == 0 ? factor : largest;
     }
     if (single_elements(k))
-        kvg_diagnosis_say(d, KVG_FAULT_GROSS, "single elements are wrong in rows that are right otherwise");
+        kvg_diagnosis_say(d, KVG_FAULT_GROSS, "single elements are wrong, in rows that are otherwise right");
     else if (infinite > 0)
         kvg_diagnosis_say(d, KVG_FAULT_PAGE_TAIL,
-                          "NaN or infinity in %d of %d rows looked at, as from slots that no sequence "
-                          "owns: they hold NaN",
+                          "NaN or infinity in %d of %d rows looked at, as if slots that no sequence owns "
+                          "were read: they hold NaN",
                           infinite, k->count);
     else if (row_sum_is_off(k))
         kvg_diagnosis_say(d, KVG_FAULT_ACCUMULATION,
-                          "output and lse are off by the same factor: the row sum is wrong");
+                          "output and lse are off by the same factor, so the row sum is wrong");
     else if (gains && lse <= 1.0 && k->p->problem.path == KVG_PATH_FP8 && largest > 0.3 && largest < 1.0 &&
              !same_for_all_sequences(k))
         kvg_diagnosis_say(
             d, KVG_FAULT_ACCUMULATION,
-            "the lse is right and the output loses, down to a factor of %.4g, more where there are more "
-            "keys: a sum "
-            "of few bits",
+            "the lse is right, and the output is too small by a factor, down to %.4g, that differs between "
+            "sequences: a sum of P V with few bits",
             largest);
     else if (gains && lse <= 1.0 && fabs(largest - 1.0) > 0.05)
         kvg_diagnosis_say(d, KVG_FAULT_SCALE_MISAPPLIED,
-                          "the output is the right one times a factor, up to %.4g, and the lse "
-                          "is right: v_scale",
+                          "the lse is right, and the output is the right one times a factor, up to %.4g: "
+                          "v_scale",
                           largest);
     else if (!k->too_long && k->failed > 0 && (rel > 0.15 || lse > LSE_FAR_OFF) &&
              by_a_factor_on_logits(k, d))
         return;
     else if (rel < 0.15 && lse <= 1.0)
-        kvg_diagnosis_say(d, KVG_FAULT_ACCUMULATION,
-                          "close to right (%.2g relative L2 at most), the lse is right: P, its sums "
-                          "with V, or the output's rounding",
-                          rel);
-    else if (rel < 0.15)
-        kvg_diagnosis_say(d, KVG_FAULT_ACCUMULATION,
-                          "close to right (%.2g relative L2 at most): rounding in the loop over keys", rel);
-    else if (lse <= 1.0 && k->f->lse)
-        kvg_diagnosis_say(d, KVG_FAULT_ACCUMULATION,
-                          "the lse is right, so Q, K and the mask are: V, P V or the output");
-    else
         kvg_diagnosis_say(
-            d, KVG_FAULT_UNKNOWN, "%s",
-            k->too_long ? "the context is too long to try suppositions on it: a shorter case may tell more"
-                        : "none of the suppositions explains it");
+            d, KVG_FAULT_ACCUMULATION,
+            "the lse is right and the output is nearly right (relative L2 error at most %.2g): rounding "
+            "of P, sums of P V, or rounding of the output",
+            rel);
+    else if (rel < 0.15)
+        kvg_diagnosis_say(
+            d, KVG_FAULT_ACCUMULATION,
+            "the output is nearly right (relative L2 error at most %.2g): rounding in the loop over "
+            "keys",
+            rel);
+    else if (lse <= 1.0 && k->f->lse)
+        kvg_diagnosis_say(
+            d, KVG_FAULT_ACCUMULATION,
+            "the lse is right, so Q, K and the mask are right too: V, P V or the output is wrong");
+    else
+        kvg_diagnosis_say(d, KVG_FAULT_UNKNOWN, "%s",
+                          k->too_long
+                              ? "the context is too long to try suppositions: a shorter case may show more"
+                              : "no supposition explains the output");
 }
 
 /* ---------------------------------------------------------------- suppositions */
@@ -434,7 +446,7 @@ static enum kvg_supposition nearest(const struct look *k)
     return (enum kvg_supposition)best;
 }
 
-/* Another kind of fault that fits as well, or RIGHT. */
+/* The nearest supposition of another kind of fault that fits as well, or RIGHT where there is none. */
 static enum kvg_supposition rival_of(const struct look *k, enum kvg_supposition best)
 {
     int rival = KVG_SUPPOSE_RIGHT;
@@ -454,11 +466,12 @@ static int by_supposition(struct look *k, double share, struct kvg_diagnosis *d)
     if (best == KVG_SUPPOSE_RIGHT || k->distance[best] > share * right)
         return 0;
     if (rival != KVG_SUPPOSE_RIGHT)
-        snprintf(also, sizeof also, "; as good: %s", kvg_supposition_words(rival));
-    kvg_diagnosis_say(d, kvg_supposition_class(best),
-                      "%s: with that, %d of %d rows looked at come out as found (else %d)%s%s",
-                      kvg_supposition_words(best), k->explained[best], k->count,
-                      k->explained[KVG_SUPPOSE_RIGHT], share > EXPLAINED ? ", the others closer" : "", also);
+        snprintf(also, sizeof also, "; this fits as well: %s", kvg_supposition_words(rival));
+    kvg_diagnosis_say(
+        d, kvg_supposition_class(best),
+        "%s: attention computed that way matches %d of %d rows looked at (computed as declared: %d)%s%s",
+        kvg_supposition_words(best), k->explained[best], k->count, k->explained[KVG_SUPPOSE_RIGHT],
+        share > EXPLAINED ? " and is closer to the others" : "", also);
     return 1;
 }
 
@@ -466,18 +479,19 @@ static void by_computing(struct look *k, struct kvg_diagnosis *d)
 {
     measure_rows(k);
     if (!k->too_long && suppose_all(k)) {
-        kvg_diagnosis_say(d, KVG_FAULT_UNKNOWN, "no memory to find out");
+        kvg_diagnosis_say(d, KVG_FAULT_UNKNOWN, "out of memory for the diagnosis");
         return;
     }
     if (!k->too_long && by_supposition(k, EXPLAINED, d))
         return;
-    if (k->f->old_output) /* not before: a kernel that ignores a window gives the output of a case without */
+    /* After the suppositions: a kernel that ignores the window may give the output of an earlier case. */
+    if (k->f->old_output)
         kvg_diagnosis_say(d, KVG_FAULT_STALE_STATE,
-                          "these are, bit by bit, the output of an earlier call with other inputs");
+                          "the output is, bit by bit, that of an earlier call with other inputs");
     else if (k->f->run == KVG_RUN_RENEWED)
         kvg_diagnosis_say(d, KVG_FAULT_STALE_STATE,
-                          "right before, wrong once other values lay in the same buffers: something "
-                          "is remembered");
+                          "the output was right until other values lay in the same buffers: the kernel keeps "
+                          "something from an earlier call");
     else if (k->too_long || !by_supposition(k, RESEMBLES, d))
         by_shape(k, d);
 }
@@ -501,11 +515,11 @@ void kvg_diagnose_attention(const struct kvg_failure *f, struct kvg_diagnosis *d
         return;
     k.declared = declarations(f);
     if (!k.declared || choose_rows(&k)) {
-        kvg_diagnosis_say(d, KVG_FAULT_UNKNOWN, "no memory to find out");
+        kvg_diagnosis_say(d, KVG_FAULT_UNKNOWN, "out of memory for the diagnosis");
     } else if (all_zero(&k)) {
         kvg_diagnosis_say(d, KVG_FAULT_GROSS, "the output is zero in all rows that failed");
     } else if (!k.p->k_pages.data || !k.p->v_pages.data) {
-        k.too_long = 1; /* the cache lies where only the device reads it */
+        k.too_long = 1; /* the cache lies on the device, so no supposition can be computed */
         by_computing(&k, d);
     } else {
         by_computing(&k, d);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * dump.c: which arrays a dump holds. bf16 and e4m3 have no type in HDF5: outputs and Q are float32, exactly;
- * caches are codes (uint8) or the bits of bf16 (uint16), as they lie in memory.
+ * dump.c: which arrays a dump holds. HDF5 has no type for bf16 and e4m3: outputs and Q are written as
+ * float32, exactly; caches as codes (uint8) or the bits of bf16 (uint16), as they lie in memory.
  */
 #include "dump.h"
 
@@ -29,7 +29,8 @@ int kvg_dump_name(const char *to, const char *case_id, char *path, size_t size, 
             return kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot create the folder: %s", to, strerror(errno));
         used = snprintf(path, size, "%s/%s.h5", to, case_id);
     }
-    return used < (int)size ? 0 : kvg_fail(error, KVG_EXIT_TROUBLE, "%.200s...: name too long", to);
+    return used < (int)size ? 0
+                            : kvg_fail(error, KVG_EXIT_TROUBLE, "%.200s...: the file name is too long", to);
 }
 
 /* bf16 or e4m3 to float32; NULL on out of memory. */
@@ -96,8 +97,8 @@ static void put_inputs(struct kvg_dump *d, const struct kvg_prepared *p, int *ou
     const int64_t table[2] = {problem->batch, p->block_table_stride};
     const int64_t q[3] = {p->total_q, problem->q_heads, problem->head_dim};
     const int64_t kv[3] = {p->store_tokens, problem->kv_heads, problem->head_dim};
-    kvg_dump_array(d, "inputs/k_scale", "value = code * scale, by KV head or one for all", KVG_DUMP_F32, 1,
-                   scales, p->k_scale);
+    kvg_dump_array(d, "inputs/k_scale", "value = code * scale; one for each KV head, or one for all",
+                   KVG_DUMP_F32, 1, scales, p->k_scale);
     kvg_dump_array(d, "inputs/v_scale", "as k_scale", KVG_DUMP_F32, 1, scales, p->v_scale);
     kvg_dump_array(d, "inputs/seq_lens", "keys of each sequence", KVG_DUMP_I32, 1, batch, p->seq_lens);
     if (problem->phase == KVG_PHASE_STORE) {
@@ -117,10 +118,10 @@ static void put_inputs(struct kvg_dump *d, const struct kvg_prepared *p, int *ou
     }
     put_cache(d, p, "inputs/k_cache", "pages of K; slots that no sequence owns hold NaN", p->k_pages.data);
     put_cache(d, p, "inputs/v_cache", "pages of V; slots that no sequence owns hold NaN", p->v_pages.data);
-    kvg_dump_array(d, "inputs/block_table", "page of each block_size keys of a sequence", KVG_DUMP_I32, 2,
-                   table, p->block_table);
-    kvg_dump_array(d, "inputs/cu_q_lens", "first query row of each sequence, then their number", KVG_DUMP_I32,
-                   1, starts, p->cu_q_lens);
+    kvg_dump_array(d, "inputs/block_table", "page of each run of block_size keys of a sequence", KVG_DUMP_I32,
+                   2, table, p->block_table);
+    kvg_dump_array(d, "inputs/cu_q_lens", "first query row of each sequence, then the number of rows",
+                   KVG_DUMP_I32, 1, starts, p->cu_q_lens);
 }
 
 /* ---------------------------------------------------------------- attention */
@@ -133,17 +134,19 @@ static void put_reference(struct kvg_dump *d, const struct kvg_expectation *e)
                    places, e->sample.rows);
     kvg_dump_array(d, "reference/exact", "FP32 attention on the dequantised tensors", KVG_DUMP_F32, 2,
                    elements, e->exact);
-    kvg_dump_array(d, "reference/emulated", "the same with the roundings the kernel declares", KVG_DUMP_F32,
-                   2, elements, e->emulated);
+    kvg_dump_array(d, "reference/emulated", "the same with the roundings that the kernel declares",
+                   KVG_DUMP_F32, 2, elements, e->emulated);
     kvg_dump_array(d, "reference/bound", "largest allowed error against exact", KVG_DUMP_F64, 2, elements,
                    e->worst);
     kvg_dump_array(d, "reference/probable", "largest allowed error against emulated", KVG_DUMP_F64, 2,
                    elements, e->probable);
-    kvg_dump_array(d, "reference/lse_exact", "", KVG_DUMP_F32, 1, rows, e->lse_exact);
-    kvg_dump_array(d, "reference/lse_emulated", "", KVG_DUMP_F32, 1, rows, e->lse_emulated);
-    kvg_dump_array(d, "reference/lse_bound", "against lse_exact", KVG_DUMP_F64, 1, rows, e->lse_worst);
-    kvg_dump_array(d, "reference/lse_probable", "against lse_emulated", KVG_DUMP_F64, 1, rows,
-                   e->lse_probable);
+    kvg_dump_array(d, "reference/lse_exact", "natural logarithm of the row sum", KVG_DUMP_F32, 1, rows,
+                   e->lse_exact);
+    kvg_dump_array(d, "reference/lse_emulated", "the same, emulated", KVG_DUMP_F32, 1, rows, e->lse_emulated);
+    kvg_dump_array(d, "reference/lse_bound", "largest allowed error against lse_exact", KVG_DUMP_F64, 1, rows,
+                   e->lse_worst);
+    kvg_dump_array(d, "reference/lse_probable", "largest allowed error against lse_emulated", KVG_DUMP_F64, 1,
+                   rows, e->lse_probable);
 }
 
 int kvg_dump_attention(const char *path, const struct kvg_failure *f, const char *reason,
@@ -161,7 +164,7 @@ int kvg_dump_attention(const char *path, const struct kvg_failure *f, const char
     kvg_dump_array(d, "output/lse", "what the kernel wrote", KVG_DUMP_F32, 2, out, f->lse);
     put_reference(d, f->expectation);
     if (out_of_memory)
-        kvg_dump_text(d, "incomplete", "memory ran out while this was written");
+        kvg_dump_text(d, "incomplete", "out of memory while the file was written: some arrays are missing");
     return kvg_dump_close(d, error);
 }
 
@@ -178,9 +181,9 @@ int kvg_dump_store(const char *path, const struct kvg_prepared *p, const char *k
     put_inputs(d, p, &out_of_memory);
     put_cache(d, p, "output/k_cache", "what the kernel left in a cache of NaN", k_cache);
     put_cache(d, p, "output/v_cache", "what the kernel left in a cache of NaN", v_cache);
-    put_cache(d, p, "reference/k_cache", "what it should have left", p->k_pages.data);
-    put_cache(d, p, "reference/v_cache", "what it should have left", p->v_pages.data);
+    put_cache(d, p, "reference/k_cache", "what the kernel should have left", p->k_pages.data);
+    put_cache(d, p, "reference/v_cache", "what the kernel should have left", p->v_pages.data);
     if (out_of_memory)
-        kvg_dump_text(d, "incomplete", "memory ran out while this was written");
+        kvg_dump_text(d, "incomplete", "out of memory while the file was written: some arrays are missing");
     return kvg_dump_close(d, error);
 }

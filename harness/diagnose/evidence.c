@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * diagnose_evidence.c: what travels with a failed row: checks, the elements farthest off, a map of the error.
+ * evidence.c: what a failed row shows: the checks that broke, the elements farthest off, a map of the error.
  */
 #include <math.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 
 /* ---------------------------------------------------------------- the map */
 
-/* Cell of one of `of` things on an edge of at most `cells`. */
+/* Cell of index `at` of `of` on an edge of `cells` cells. */
 static int cell_of(int64_t at, int64_t of, int cells)
 {
     return (int)(of <= cells ? at : at * cells / of);
@@ -26,7 +26,7 @@ static void heat_begin(struct kvg_evidence_heat *heat, int64_t heads, int64_t po
         memset(heat->cell[i], '-', (size_t)heat->across);
 }
 
-/* '-' < '0' ... '9' < 'N' in ASCII: the worst of a cell is the largest. */
+/* A cell shows its worst level. In ASCII '-' < '0' < ... < '9' < 'N'. */
 static void heat_put(struct kvg_evidence_heat *heat, int64_t head, int64_t position, int64_t positions,
                      char level)
 {
@@ -52,7 +52,7 @@ static void keep_worst(struct kvg_evidence *out, const struct kvg_evidence_eleme
             of_row++;
             first = i;
         }
-    if (of_row >= 2) { /* two of a row are enough: the farther ones */
+    if (of_row >= 2) { /* at most two of a row: those farthest off */
         if (!(element->ratio > out->worst[first].ratio))
             return;
         memmove(&out->worst[first], &out->worst[first + 1],
@@ -139,7 +139,7 @@ void kvg_evidence_attention(const struct kvg_failure *f, struct kvg_evidence *ou
     for (int64_t i = 0; i < e->sample.count; i++)
         look_at_row(f, i, out);
     if (out->n_worst == 0 &&
-        checks[KVG_CHECK_NONFINITE].failures > 0) { /* NaN in a row that is not in the sample */
+        checks[KVG_CHECK_NONFINITE].failures > 0) { /* NaN only in a row outside the sample */
         const struct kvg_check *c = &checks[KVG_CHECK_NONFINITE];
         out->worst[out->n_worst++] = (struct kvg_evidence_element){
             {kvg_prepared_sequence(p, c->row.seq), c->row.q_index, c->row.q_head, c->dim},
@@ -153,7 +153,7 @@ void kvg_evidence_attention(const struct kvg_failure *f, struct kvg_evidence *ou
 
 /* ---------------------------------------------------------------- store */
 
-/* Token that owns each slot, -1 where none does, is the inverse of slot_mapping; here one token at a time. */
+/* Counts the wrong codes of one token by head, and puts the first of each head among the worst elements. */
 static void look_at_token(const struct kvg_prepared *p, const void *const got[2], int64_t token,
                           int64_t sequence, int64_t first, int64_t wrong_of_head[], struct kvg_evidence *out)
 {

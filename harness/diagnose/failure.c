@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * failure.c: the runs of a kernel in words, and how a diagnosis is written.
+ * failure.c: the runs of a kernel in words, and the text of a diagnosis.
  */
 #include "failure.h"
 

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * diagnose_missing.c: outputs that still hold what lay there before the call, and rows that see no key.
+ * missing.c: outputs that still hold what lay there before the call, and rows that see no key.
  */
 #include <string.h>
 
 #include "parts.h"
 #include "harness/prepare/prepared.h"
 
-#define UNWRITTEN 0xffffu /* what the harness fills an output with */
+#define UNWRITTEN 0xffffu /* the harness fills outputs with it before a call */
 
 struct unwritten {
-    int64_t rows, rows_whole, rows_empty,
-        rows_empty_seen;            /* with any, with all elements; of them see no key */
-    int64_t first_query, first_dim; /* smallest of those */
-    int64_t lse, elements, total_rows;
+    int64_t rows, rows_whole;       /* rows with an element, and with all elements, that were not written */
+    int64_t rows_empty;             /* rows with such an element that see no key */
+    int64_t first_query, first_dim; /* smallest query and dim of such elements */
+    int64_t lse, elements;          /* numbers of lse and elements that were not written */
+    int64_t total_rows;
 };
 
 static void find_unwritten(const struct kvg_failure *f, struct unwritten *u)
@@ -36,7 +37,6 @@ static void find_unwritten(const struct kvg_failure *f, struct unwritten *u)
                     memcpy(&bits, &f->lse[place], sizeof bits);
                 u->lse += bits == 0xffffffffu;
                 u->total_rows++;
-                u->rows_empty_seen += empty;
                 u->elements += count;
                 u->rows += count > 0;
                 u->rows_whole += count == dim;
@@ -53,8 +53,7 @@ int kvg_diagnose_missing(const struct kvg_failure *f, struct kvg_diagnosis *d)
     struct unwritten u;
     find_unwritten(f, &u);
     if (u.rows == 0 && u.lse > 0)
-        kvg_diagnosis_say(d, KVG_FAULT_CAP_OR_LSE,
-                          "the lse of %lld of %lld rows still holds what lay there before the call",
+        kvg_diagnosis_say(d, KVG_FAULT_CAP_OR_LSE, "the lse of %lld of %lld rows is not written",
                           (long long)u.lse, (long long)u.total_rows);
     else if (u.rows == 0)
         return 0;
@@ -65,8 +64,7 @@ int kvg_diagnose_missing(const struct kvg_failure *f, struct kvg_diagnosis *d)
     else
         kvg_diagnosis_say(
             d, KVG_FAULT_NOT_WRITTEN,
-            "%lld of %lld rows still hold what lay there before the call, none before query %lld of its "
-            "sequence",
+            "%lld of %lld rows hold elements that are not written, none before query %lld of its sequence",
             (long long)u.rows, (long long)u.total_rows, (long long)u.first_query);
     return 1;
 }
@@ -83,6 +81,6 @@ int kvg_diagnose_empty(const struct kvg_failure *f, const struct kvg_check *chec
     if (nonfinite->failures > 0 && kvg_sample_visible(e->p, nonfinite->row.seq, nonfinite->row.q_index) > 0)
         return 0;
     kvg_diagnosis_say(d, KVG_FAULT_SPLIT,
-                      "only rows that see no key are wrong: they are zero with an lse of -infinity");
+                      "only rows that see no key are wrong: they must be zero with an lse of -infinity");
     return 1;
 }

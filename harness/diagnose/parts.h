@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * diagnose_parts.h: what the files of the diagnosis share. Private to harness/diagnose*.c.
+ * parts.h: what the files of the room share.
  */
 #ifndef KVG_HARNESS_DIAGNOSE_PARTS_H
 #define KVG_HARNESS_DIAGNOSE_PARTS_H
 
 #include "failure.h"
 
-/* Both: 1 when that is what is wrong, and *d says so. */
-int kvg_diagnose_missing(const struct kvg_failure *f, struct kvg_diagnosis *d); /* elements not written */
-/* Rows that see no key are zero with an lse of -infinity, and only they are wrong. */
+/* Both return 1 and fill *d when that is the fault. */
+/* Elements that the kernel did not write. */
+int kvg_diagnose_missing(const struct kvg_failure *f, struct kvg_diagnosis *d);
+/* Only rows that see no key are wrong. They must be zero with an lse of -infinity. */
 int kvg_diagnose_empty(const struct kvg_failure *f, const struct kvg_check *checks, struct kvg_diagnosis *d);
 
 /* Index of dim 0 of a head in a slot of paged K or V. */

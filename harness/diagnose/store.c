@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * diagnose_store.c: codes that should be equal bit by bit and are not. Which slots hold them, and which other
+ * store.c: stored codes that should be right bit by bit and are not. Which slots hold them, and which other
  * way of quantising gives exactly these codes?
  */
 #include <math.h>
@@ -44,7 +44,7 @@ static const struct {
     [WAY_RECIPROCAL] = {KVG_FAULT_ENCODING, "multiplied by the reciprocal of the scale instead of divided"},
     [WAY_SCALE_1] = {KVG_FAULT_SCALE_DROPPED, "quantised with scale 1"},
     [WAY_SCALE_OF_HEAD_0] = {KVG_FAULT_SCALE_MISAPPLIED, "quantised with the scale of head 0"},
-    [WAY_SCALE_OF_NEXT_HEAD] = {KVG_FAULT_SCALE_MISAPPLIED, "quantised with the scale of the head beside"},
+    [WAY_SCALE_OF_NEXT_HEAD] = {KVG_FAULT_SCALE_MISAPPLIED, "quantised with the scale of the next head"},
     [WAY_SCALE_OF_OTHER_TENSOR] = {KVG_FAULT_SCALE_MISAPPLIED, "K quantised with v_scale, V with k_scale"},
     [WAY_SCALE_TWICE] = {KVG_FAULT_SCALE_MISAPPLIED, "divided by the scale twice"},
     [WAY_SCALE_INVERTED] = {KVG_FAULT_SCALE_MISAPPLIED, "multiplied by the scale"},
@@ -87,7 +87,7 @@ static float scale_by(enum way way, const float *scale, const float *other, int6
     }
 }
 
-/* The code of a value quantised in a way. clip: of WAY_CLIPPED. */
+/* The code of a value, quantised in that way. clip: the bound of WAY_CLIPPED. */
 static uint8_t code_by(enum way way, enum kvg_ref_format format, float value, float scale, float clip)
 {
     float x = way == WAY_RECIPROCAL ? value * (1.0f / scale) : value / scale;
@@ -122,19 +122,18 @@ static uint8_t code_by(enum way way, enum kvg_ref_format format, float value, fl
 /* ---------------------------------------------------------------- what differs */
 
 struct found {
-    int64_t wrong;     /* codes of tokens that are not as they should be */
-    int64_t unwritten; /* of them: still the poison */
-    int64_t unowned;   /* codes changed in slots that no token owns */
-    /* by tensor: codes looked at, the wrong ones of them, and those, right or wrong, that a way does not give
-     */
+    int64_t wrong;     /* wrong codes of tokens */
+    int64_t unwritten; /* wrong codes that still are the poison */
+    int64_t unowned;   /* codes that changed in slots that no token owns */
+    /* by tensor: codes looked at, how many of them are wrong, and how many a way does not give */
     int64_t looked_at[2], looked_wrong[2], left[2][WAYS];
-    int64_t other_tensor;          /* wrong codes that are those of the other tensor's token */
-    int64_t rounded_to_fp8;        /* bf16 cache: wrong codes that are an e4m3 value */
+    int64_t other_tensor;          /* wrong codes that are those of the other tensor at this token */
+    int64_t rounded_to_fp8;        /* bf16 cache: wrong codes that are the value rounded to e4m3 */
     int64_t outside_padding;       /* wrong codes outside the first and the last slot */
-    int64_t first_dim, tokens;     /* smallest dim of a wrong code; tokens with one */
-    int64_t in_whole_tokens;       /* wrong codes in tokens all of which is wrong */
-    double ratio_sum, ratio_count; /* log of |value / got| over scale, where both are plain numbers */
-    float largest;                 /* magnitude among the codes that were stored */
+    int64_t first_dim, tokens;     /* smallest dim of a wrong code; tokens with a wrong code */
+    int64_t in_whole_tokens;       /* wrong codes in tokens that are wrong as a whole */
+    double ratio_sum, ratio_count; /* sum and number of log(|value / got| / scale), of plain numbers */
+    float largest;                 /* largest magnitude among the stored codes */
 };
 
 struct tensors {
@@ -175,7 +174,8 @@ static void look_at_wrong(const struct tensors *t, int tensor, float value, int6
     }
 }
 
-/* A way of quantising has to give the codes that are right as well. */
+/* Counts the codes that each way does not give. A way that explains the store must give its right codes too.
+ * */
 static void look_at_ways(const struct tensors *t, int tensor, float value, int64_t head, uint8_t got,
                          int wrong, struct found *f)
 {
@@ -219,7 +219,8 @@ static void look_at_token(const struct tensors *t, int64_t token, struct found *
             }
         }
     f->tokens += f->wrong > before;
-    if (f->wrong - before >= 2 * heads * dim - 2 * heads) /* a code or two may be right by chance */
+    /* In a token that is wrong as a whole a code of each head may be right by chance. */
+    if (f->wrong - before >= 2 * heads * dim - 2 * heads)
         f->in_whole_tokens += f->wrong - before;
 }
 
@@ -242,7 +243,7 @@ static int count(const struct tensors *t, struct found *f)
     return differs > 0;
 }
 
-/* ---------------------------------------------------------------- words */
+/* ---------------------------------------------------------------- the diagnosis */
 
 static int by_place(const struct tensors *t, const struct found *f, struct kvg_diagnosis *d)
 {
@@ -254,9 +255,8 @@ static int by_place(const struct tensors *t, const struct found *f, struct kvg_d
                           (long long)f->unowned);
     else if (f->unwritten == f->wrong && f->unowned == 0 && p->store_tokens > p->total_kv &&
              f->outside_padding == 0)
-        kvg_diagnosis_say(
-            d, KVG_FAULT_PAGE_TAIL,
-            "the padding tokens (slot -1) are stored over a real one, in the first or last slot");
+        kvg_diagnosis_say(d, KVG_FAULT_PAGE_TAIL,
+                          "a padding token (slot -1) is stored over a real one, in the first or last slot");
     else if (f->unwritten == f->wrong && f->unowned == 0 && f->first_dim > 0)
         kvg_diagnosis_say(d, KVG_FAULT_HEAD_DIM, "dims from %lld of %lld on are not stored",
                           (long long)f->first_dim, (long long)dim);
@@ -266,18 +266,18 @@ static int by_place(const struct tensors *t, const struct found *f, struct kvg_d
     else if (f->other_tensor > f->wrong - f->wrong / 10)
         kvg_diagnosis_say(d, KVG_FAULT_LAYOUT, "the K cache holds V and the V cache K");
     else if (f->unwritten + f->unowned > f->wrong / 20)
-        kvg_diagnosis_say(d, KVG_FAULT_LAYOUT,
-                          "stored at another place: %lld codes in slots that no token owns, %lld places "
-                          "left empty",
-                          (long long)f->unowned, (long long)f->unwritten);
+        kvg_diagnosis_say(
+            d, KVG_FAULT_LAYOUT,
+            "tokens are stored at the wrong place: %lld codes in slots that no token owns, %lld places "
+            "not written",
+            (long long)f->unowned, (long long)f->unwritten);
     else
         return 0;
     return 1;
 }
 
-/* A way that leaves at most so large a share of the wrong codes unexplained. A tensor that is right says
- * nothing.
- */
+/* 1 when a way leaves at most the share `most_left` of the wrong codes unexplained. A tensor without a wrong
+ * code is ignored. */
 static int by_value(const struct tensors *t, const struct found *f, double most_left, struct kvg_diagnosis *d)
 {
     int64_t looked_at = 0, wrong = 0, left[WAYS] = {0};
@@ -303,7 +303,7 @@ static int by_value(const struct tensors *t, const struct found *f, double most_
     if ((double)left[best] > most_left * (double)wrong)
         return 0;
     kvg_diagnosis_say(
-        d, ways[best].fault, "%s: that gives %lld of %lld codes looked at, %lld of which are wrong",
+        d, ways[best].fault, "%s: that gives %lld of %lld codes looked at, of which %lld are wrong",
         ways[best].words, (long long)(looked_at - left[best]), (long long)looked_at, (long long)wrong);
     return 1;
 }
@@ -315,9 +315,10 @@ static void by_rest(const struct tensors *t, const struct found *f, struct kvg_d
         kvg_diagnosis_say(d, KVG_FAULT_SCALE_MISAPPLIED,
                           "quantised as if the scale were about %.3g times as large", ratio);
     else if (f->in_whole_tokens > f->wrong / 2)
-        kvg_diagnosis_say(d, KVG_FAULT_LAYOUT, "the codes of whole tokens are those of others");
+        kvg_diagnosis_say(d, KVG_FAULT_LAYOUT,
+                          "whole tokens are wrong: they may hold the codes of other tokens");
     else
-        kvg_diagnosis_say(d, KVG_FAULT_ENCODING, "other codes, at the right places");
+        kvg_diagnosis_say(d, KVG_FAULT_ENCODING, "the codes are wrong, at the right places");
 }
 
 void kvg_diagnose_store(const struct kvg_prepared *p, const void *k_cache, const void *v_cache,
@@ -333,17 +334,20 @@ void kvg_diagnose_store(const struct kvg_prepared *p, const void *k_cache, const
                               .bytes = kvg_dtype_bytes(p->problem.kv_dtype)};
     *d = (struct kvg_diagnosis){0};
     if (run == KVG_RUN_SECOND || run == KVG_RUN_REPEAT)
-        kvg_diagnosis_say(d, KVG_FAULT_RACE, "two stores of the same tokens leave other bits");
+        kvg_diagnosis_say(d, KVG_FAULT_RACE, "two stores of the same tokens leave different bits");
     else if (run == KVG_RUN_FAR)
-        kvg_diagnosis_say(d, KVG_FAULT_NARROW_OFFSET,
-                          "right in low slots, wrong where slot times stride needs more than 32 bits");
+        kvg_diagnosis_say(
+            d, KVG_FAULT_NARROW_OFFSET,
+            "the store is right in low slots and wrong where slot times stride needs more than 32 bits");
     else if (!count(&t, &f))
         kvg_diagnosis_say(d, KVG_FAULT_UNKNOWN, "no code differs any more");
     else if (by_value(&t, &f, 0.0, d) || by_place(&t, &f, d) || by_value(&t, &f, 0.05, d))
         return;
     else if (run == KVG_RUN_RENEWED)
-        kvg_diagnosis_say(d, KVG_FAULT_STALE_STATE,
-                          "right before, wrong once other values lay in the same buffers");
+        kvg_diagnosis_say(
+            d, KVG_FAULT_STALE_STATE,
+            "the store was right until other values lay in the same buffers: the kernel keeps something "
+            "from an earlier call");
     else
         by_rest(&t, &f, d);
 }
@@ -379,5 +383,5 @@ void kvg_diagnose_quantize_q(const struct kvg_prepared *p, const uint8_t *q8, st
         kvg_diagnosis_say(d, ways[best].fault, "Q is %s: that gives %lld of %lld wrong codes",
                           ways[best].words, (long long)(wrong - left[best]), (long long)wrong);
     else
-        kvg_diagnosis_say(d, KVG_FAULT_ENCODING, "other codes of Q");
+        kvg_diagnosis_say(d, KVG_FAULT_ENCODING, "the codes of Q are wrong");
 }

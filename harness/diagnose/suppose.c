@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * suppose.c: attention for one row, key by key, with one thing changed. `is(id)` is true under that
- * supposition alone.
+ * suppose.c: attention for one row, key by key, with one thing changed. `is(id)` is true for the tried
+ * supposition.
  */
 #include "suppose.h"
 #include "harness/prepare/prepared.h"
@@ -15,7 +15,7 @@
 #define LN2 0.69314718055994531
 #define LOG2E 1.4426950408889634
 
-/* ---------------------------------------------------------------- a row under way */
+/* ---------------------------------------------------------------- the state of a row */
 
 struct row {
     const struct kvg_suppose_case *s;
@@ -27,10 +27,10 @@ struct row {
     double k_scale, v_scale, logit_scale;
     enum kvg_ref_format p_format;
     int p_offset, row_sum_of_rounded_p;
-    int moved; /* the running maximum has moved before */
+    int moved; /* how often the running maximum has moved */
     float *q, *key, *value;
     double *acc, *total;
-    double max, sum; /* of the split */
+    double max, sum; /* running maximum and row sum of the split */
 };
 
 #define is(id) (r->what == KVG_SUPPOSE_##id)
@@ -229,7 +229,7 @@ static enum kvg_ref_format assumed_format(const struct row *r)
                                               : kvg_ref_format_of(r->p->problem.kv_dtype);
 }
 
-/* A row of K (tensor 1) or V (2) as the multiplication takes it. */
+/* A row of K (tensor 1) or V (2), rounded to the operand format. */
 static void load(const struct row *r, int tensor, int64_t token, float *to)
 {
     const struct kvg_prepared *p = r->p;
@@ -298,7 +298,8 @@ static void raise_maximum(struct row *r, double max)
     r->max = max;
 }
 
-/* Keys [from, to] in one go; `later` if this is not the first tile of its split. logit: room for them. */
+/* Adds keys [from, to], which are one tile. later: 1 if it is not the first tile of its split. logit:
+ * scratch, one number a key. */
 static void take_tile(struct row *r, int64_t from, int64_t to, int later, double *logit)
 {
     double max = r->max;
@@ -351,10 +352,12 @@ static void take_split(struct row *r, int64_t begin, int64_t end, double *logit)
 
 /* ---------------------------------------------------------------- splits */
 
-/* What the splits come to so far: sum of weights and, in r->total, of weighted outputs, relative to e^max. */
+/* The splits merged so far. r->total is the sum of their weighted outputs, relative to e^max. */
 struct merged {
-    double max, sum, largest, maximum; /* largest: of the splits' lse; maximum: of the logits */
-    int64_t empty;                     /* splits */
+    double max, sum; /* largest lse; sum of the weights, relative to e^max */
+    double largest;  /* largest lse of a split */
+    double maximum;  /* largest logit */
+    int64_t empty;   /* splits without a visible key */
 };
 
 static void add_split(struct row *r, struct merged *m, int is_first, int is_last)
@@ -498,7 +501,7 @@ static void attend(const struct kvg_suppose_case *s, enum kvg_supposition what, 
     merge(r, room->doubles + 2 * dim, out, lse);
 }
 
-/* The row that lies at this one's place in an lse of [heads, tokens]. */
+/* The row whose lse lies where this row's should, if the lse is written as [heads, tokens]. */
 static struct kvg_ref_row transposed(const struct kvg_prepared *p, const struct kvg_ref_row *at)
 {
     const int64_t place = kvg_sample_place(p, at);

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * suppose.h: one row of attention as it would come out if something were wrong.
+ * suppose.h: one row of attention, computed as if something were wrong.
  *
- * The strongest thing to be said about a wrong output is which wrong computation gives exactly this one. Each
+ * The best explanation of a wrong output is a wrong computation that gives exactly this output. Each
  * supposition (suppositions.def) changes one thing in plain code that otherwise does what the kernel
- * declares: operands and P rounded, tiles in order, splits merged. Slow and only for rows that have failed.
+ * declares: operands and P rounded, tiles in order, splits merged. It is slow, and only used for rows that
+ * failed.
  */
 #ifndef KVG_HARNESS_DIAGNOSE_SUPPOSE_H
 #define KVG_HARNESS_DIAGNOSE_SUPPOSE_H
 
 #include "harness/prepare/prepared.h"
 
-/* Kinds of fault. The names stand in the column `suspected`. */
+/* Kinds of fault. Their names are the values of the column `suspected`. */
 enum kvg_fault_class {
     KVG_FAULT_UNKNOWN = 0,
     KVG_FAULT_SCALE_DROPPED,
@@ -44,9 +45,9 @@ enum kvg_supposition {
     KVG_SUPPOSITIONS
 };
 enum kvg_fault_class kvg_supposition_class(enum kvg_supposition s);
-const char *kvg_supposition_words(enum kvg_supposition s); /* ends "the output is right if ..." */
+const char *kvg_supposition_words(enum kvg_supposition s); /* "v_scale is taken as 1", ... */
 
-/* Scales that a kernel may have kept: those of the first case in this process. */
+/* Scales of the first case in this process, which a kernel may have kept. */
 enum { KVG_PAST_HEADS = 256 };
 struct kvg_past_scales {
     int known;
@@ -54,18 +55,18 @@ struct kvg_past_scales {
     float q[KVG_PAST_HEADS], k[KVG_PAST_HEADS], v[KVG_PAST_HEADS];
 };
 
-/* What is supposed about. */
+/* The case that suppositions are made about. */
 struct kvg_suppose_case {
     const struct kvg_prepared *p;
     const struct kvg_arithmetic *declared; /* [batch] */
     const struct kvg_past_scales *past;    /* or NULL */
-    double factor;                         /* of LOGITS_SCALED; 0: not supposed */
+    double factor;                         /* of LOGITS_SCALED; 0: not tried */
 };
 
-/* 1 if the supposition makes a difference to cases like this one. */
+/* 1 if the supposition changes the output of the case. */
 int kvg_supposition_fits(const struct kvg_suppose_case *s, enum kvg_supposition what);
 
-/* Room for one row under way. */
+/* Buffers for one row. */
 struct kvg_suppose_room {
     double *doubles; /* accumulator and total [head_dim], logits [longest tile] */
     float *floats;   /* query, key, value, another output [head_dim] */
@@ -74,7 +75,7 @@ int kvg_suppose_room_make(const struct kvg_suppose_case *s,
                           struct kvg_suppose_room *room); /* -1: out of memory */
 void kvg_suppose_room_free(struct kvg_suppose_room *room);
 
-/* out[head_dim] in FP32 before the rounding to the output format; *lse. */
+/* out[head_dim] is in FP32, before the rounding to the output format. */
 void kvg_suppose_row(const struct kvg_suppose_case *s, enum kvg_supposition what,
                      const struct kvg_ref_row *at, const struct kvg_suppose_room *room, float *out,
                      float *lse);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * suppose_table.c: the suppositions and kinds of fault by name, and which of them make a difference to a
+ * suppose_table.c: names of suppositions and kinds of fault, and which suppositions change the output of a
  * case.
  */
 #include "suppose.h"
 
 enum suppose_needs {
-    NEEDS_V_SCALE = 1 << 0, /* V has a scale, and not 1 */
+    NEEDS_V_SCALE = 1 << 0, /* V has a scale other than 1 */
     NEEDS_K_SCALE = 1 << 1,
     NEEDS_Q_SCALE = 1 << 2,
-    NEEDS_HEAD_SCALES = 1 << 3, /* scales of several heads */
+    NEEDS_HEAD_SCALES = 1 << 3, /* a scale for each of several heads */
     NEEDS_OTHER_DIM = 1 << 4,   /* head_dim is not 128 */
     NEEDS_PAST = 1 << 5,        /* an earlier case had other scales */
     NEEDS_E5M2 = 1 << 6,
@@ -17,15 +17,15 @@ enum suppose_needs {
     NEEDS_FNUZ = 1 << 8,
     NEEDS_FP8 = 1 << 9,
     NEEDS_BATCH = 1 << 10,    /* several sequences */
-    NEEDS_WINDOW = 1 << 11,   /* */
+    NEEDS_WINDOW = 1 << 11,   /* a sliding window */
     NEEDS_QUERIES = 1 << 12,  /* several queries in a sequence */
     NEEDS_HEADS = 1 << 13,    /* several KV heads */
     NEEDS_SPLITS = 1 << 14,   /* more keys than a split has */
-    NEEDS_CAP = 1 << 15,      /* */
+    NEEDS_CAP = 1 << 15,      /* a soft cap */
     NEEDS_P_OFFSET = 1 << 16, /* P is declared e4m3 */
     NEEDS_TILES = 1 << 17,    /* more keys than a tile has */
-    NEEDS_ODD_DIM = 1 << 18,  /* head_dim is beyond 64 and no multiple of it */
-    NEEDS_FACTOR = 1 << 19    /* a factor is supposed */
+    NEEDS_ODD_DIM = 1 << 18,  /* head_dim is above 64 and not a multiple of it */
+    NEEDS_FACTOR = 1 << 19    /* a factor on the logits is tried */
 };
 
 static const struct {
@@ -76,7 +76,7 @@ const char *kvg_fault_class_name(enum kvg_fault_class fault)
     return (int)fault >= 0 && fault < KVG_FAULT_CLASSES ? names[fault] : "";
 }
 
-/* ---------------------------------------------------------------- where a supposition makes a difference */
+/* ---------------------------------------------------------------- which suppositions fit a case */
 
 static int all_one(const float *scale, int64_t count)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Store and quantize_q are right bit by bit or wrong: every slot of both caches is compared, and the slots
+ * bits.c: store and quantize_q must be right bit by bit. Every slot of both caches is compared; the slots
  * that no token owns must still hold the poison they were filled with.
  */
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "verify.h"
 #include "harness/prepare/prepared.h"
 
-/* Where an element of a paged cache lives. */
+/* Place of an element in a paged cache. */
 struct place {
     int64_t block, slot, head, dim;
 };
@@ -31,7 +31,7 @@ static struct place place_of(const struct kvg_pages *pages, int64_t index)
     return at;
 }
 
-/* "sequence 1 token 37", or that nobody owns the slot. */
+/* "sequence 1 token 37", or that no token owns the slot. */
 static void owner_of(const struct kvg_prepared *p, const struct place *at, char *text, size_t size)
 {
     const int64_t slot = at->block * p->problem.block_size + at->slot;
@@ -52,7 +52,7 @@ static unsigned code_at(const uint8_t *data, int64_t element, int64_t bytes)
     return bytes == 1 ? data[element] : (unsigned)data[2 * element] | (unsigned)data[2 * element + 1] << 8;
 }
 
-/* Elements that differ, and the first of them. */
+/* Number of elements that differ; *first is the first of them, or -1. */
 static int64_t count_differences(const uint8_t *want, const uint8_t *got, int64_t elements, int64_t bytes,
                                  int64_t *first)
 {

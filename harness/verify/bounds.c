@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The bounds of bounds.h as arithmetic. Every factor is a named constant with its cause; none is tuned.
+ * bounds.c: the bounds of bounds.h as arithmetic. Every factor is a named constant with its cause; none is
+ * tuned.
  */
 #include "bounds.h"
 
@@ -11,41 +12,44 @@
 
 #include "harness/prepare/prepared.h"
 
-/* Roundings of FP32 between the accumulated dot product and the argument of the exponential: the product of
- * the scales, its product with the dot product, the factor log2(e), the argument itself. */
+/* FP32 roundings between the accumulated dot product and the argument of the exponential: the product of the
+ * scales, its product with the dot product, the factor log2(e), the argument itself. */
 #define SCALE_ROUNDINGS 4.0
-/* Reciprocal of the row sum (2 units where it is approximate), its product, v_scale, one to spare: 8 units is
- * still 2^-21. */
+/* Reciprocal of the row sum (2 units where it is approximate), its product, v_scale, and a reserve. 8 units
+ * are still only 2^-21. */
 #define DIVISION_ROUNDINGS 8.0
-/* ln of the row sum plus the max: two results of the size of the lse, and a logarithm good to 4 units. */
+/* ln of the row sum plus the max: two results of the size of the lse, and a logarithm with an error of up to
+ * 4 units. */
 #define LSE_ROUNDINGS 4.0
-/* A logit 16 + ln n below the max has a weight under 1e-7 / n: what lies lower is lost in the rounding. So
- * the running max that matters to the worst case is at most this much below the final one. */
+/* A logit 16 + ln n below the max has a weight under 1e-7 / n. Anything lower is lost in the rounding, so the
+ * running max that matters to the worst case is at most this far below the final one. */
 #define WEIGHT_THAT_MATTERS 16.0
-/* A matrix instruction adds groups of products and the accumulator, with one truncation per term and one of
- * the sum: for every 16 products, the smallest group there is, two more than products. */
+/* A matrix instruction adds a group of products and the accumulator. It truncates every term and the sum: two
+ * truncations more than products. The smallest group has 16 products. */
 #define GROUP_ADDENDS (18.0 / 16.0)
-/* The accumulator of the standard for the gain: Hopper's FP8 unit, whose P has 3 fraction bits. */
+/* The standard of the gain test for accumulators that cut off: Hopper's FP8 unit, whose P has 3 fraction
+ * bits. */
 #define STANDARD_BITS 14
 #define STANDARD_P_STEP 0x1p-3
-/* And of those that round to nearest: FP16, so many additions in a logit, sums of so many keys; its smallest
- * normal in units of P and e5m2 codes, when so many of the largest (57344) are to stay below 65504. */
+/* The standard for accumulators that round to nearest: FP16, with at most CHAIN additions in a logit and sums
+ * of KEYS keys. NORMAL is the smallest normal of FP16 in units of P times e5m2 codes, scaled so that sums of
+ * KEYS of the largest code (57344) stay below 65504. */
 #define STANDARD_NEAREST_NORMAL 0x1p-10
 #define STANDARD_NEAREST_BITS 11
 #define STANDARD_NEAREST_CHAIN 32.0
 #define STANDARD_NEAREST_KEYS 16.0
-/* Keys may be added up in lanes, every 16th key to one sum; a lane can hold more than the running sum does
- * where neighbouring keys cancel. */
+/* Keys may be added up in lanes, every 16th key to one sum. Where neighbouring keys cancel, a lane can hold a
+ * larger value than the running sum. */
 #define LANES 16.0
-/* The probable bound counts this many rescalings at most: more than that would need a max that creeps up in
- * every tile, and then the early tiles have no weight left. */
+/* The probable bound counts at most this many rescalings. More would need a max that rises in every tile, and
+ * then the early tiles have no weight left. */
 #define RESCALES_THAT_MATTER 256.0
-/* The references: FP64 logits and joins, FP32 weights, FP32 chains of at most 32 additions. Relative to
- * sum p|v|: worst case, and with random roundings. */
+/* Error of the references, relative to sum p|v|: worst case, and with random roundings. They have FP64 logits
+ * and joins, FP32 weights, and FP32 chains of at most 32 additions. */
 #define REFERENCE_WORST (34.0 * KVG_U_F32)
 #define REFERENCE_REL (6.0 * KVG_U_F32)
 #define REFERENCE_BLOCK 32.0
-/* Beyond e^50 a bound is vacuous anyway; keeps the arithmetic finite. */
+/* Keeps the arithmetic finite. A bound beyond e^50 accepts everything anyway. */
 #define LARGEST_EXPONENT 50.0
 
 static double unit_roundoff(enum kvg_ref_format format)
@@ -72,26 +76,26 @@ static double operand_rel(enum kvg_dtype operand, enum kvg_dtype dtype, int scal
     return holds(operand, dtype) ? 0.0 : unit_roundoff(kvg_ref_format_of(operand));
 }
 
-/* One addition: half a step where it rounds to nearest, a whole one where it cuts off. */
+/* Error of one addition: half a step where it rounds to nearest, a whole step where it cuts off. */
 static double accumulator_unit(int bits, enum kvg_rounding rounding)
 {
     return bits >= 24 ? KVG_U_F32 : ldexp(1.0, rounding == KVG_ROUND_NEAREST ? -bits : 1 - bits);
 }
 
-/* All roundings of a chain the same way: (1 + unit)^roundings - 1. */
+/* (1 + unit)^roundings - 1: a chain whose roundings all go the same way. */
 static double compounded(double roundings, double unit)
 {
     return expm1(roundings * log1p(unit));
 }
 
-/* Smallest normal of an operand format, below which a matrix unit's exponents do not go. */
+/* Smallest normal of an operand format: the exponents of a matrix unit do not go lower. */
 static double floor_of(enum kvg_dtype operand)
 {
     return operand == KVG_F32 ? 0.0
                               : ldexp(1.0, kvg_ref_format_info(kvg_ref_format_of(operand))->min_exponent);
 }
 
-/* The power of two that P carries into its rounding. */
+/* log2 of the factor that P has when it is rounded. */
 static int p_offset(const struct kvg_arithmetic *d)
 {
     return d->p_format == KVG_E4M3 || d->p_format == KVG_F16 ? d->p_offset_log2 : 0;
@@ -113,8 +117,9 @@ static void floors_of(const struct kvg_arithmetic *d, int qk_narrow, int pv_narr
     }
 }
 
-/* One logit of the standard, one standard deviation at most: cuts are even over a unit, roundings over a half
- * to either side. None where the logits' sums are FP32 and others round to nearest. */
+/* Stray of one logit of the standard, at most one standard deviation. Cuts are uniform over a unit, roundings
+ * over half a unit to either side. 0 where the sums of the logits are FP32 and those of P V either are FP32
+ * or round to nearest. */
 static double standard_stray(const struct kvg_problem *problem, const struct kvg_arithmetic *d, double chain)
 {
     const int nearest = d->accumulator_rounding == KVG_ROUND_NEAREST;
@@ -128,16 +133,16 @@ static double standard_stray(const struct kvg_problem *problem, const struct kvg
     return sqrt(fmin(chain, STANDARD_NEAREST_CHAIN) / 3.0) * unit;
 }
 
-/* Accumulation and scaling of one logit. Below the smallest normal the steps of a sum that is rounded to
- * nearest are those of the smallest normal: `qk_floor`. */
+/* Accumulation and scaling of one logit. `qk_floor`: below the smallest normal a sum that rounds to nearest
+ * has the steps of the smallest normal. */
 static void logit_errors(struct kvg_bound *b, const struct kvg_problem *problem,
                          const struct kvg_arithmetic *d, double q_rel, double k_rel)
 {
     const double chain = (double)(d->qk_chain > 0 ? d->qk_chain : problem->head_dim);
     const double grouped = chain * GROUP_ADDENDS + 2.0;
     const double add = accumulator_unit(d->qk_accumulator_bits, d->accumulator_rounding);
-    /* Products of two operands of at most 11 bits are exact in FP32; wider ones round once, scaled K once
-     * more where the emulation does not round it to an operand format. */
+    /* Products of two operands of at most 11 bits are exact in FP32. Wider ones round once, and scaled K
+     * rounds once more where the emulation does not round it to an operand format. */
     const double product = d->qk_operand == KVG_F32 ? 2.0 * KVG_U_F32 : 0.0;
     const double scaling = product + SCALE_ROUNDINGS * KVG_U_F32;
     b->qk_narrow = d->qk_accumulator_bits < 24;
@@ -146,7 +151,7 @@ static void logit_errors(struct kvg_bound *b, const struct kvg_problem *problem,
     b->logit_bias = b->qk_narrow && !nearest ? 0.5 * worst : 0.0;
     b->logit_stray = worst - b->logit_bias;
     b->logit_common = sqrt(nearest ? chain : grouped) * add + scaling;
-    /* FP32: the worst case is small enough to stand for the noise. */
+    /* FP32: the worst case is small enough to serve as the noise. */
     b->logit_noise = b->qk_narrow ? b->logit_bias + b->logit_common : worst;
     b->qk_floor = nearest ? chain * add * d->qk_smallest_normal : 0.0;
     b->logit_fp32 = grouped * KVG_U_F32 + scaling;
@@ -201,8 +206,8 @@ int kvg_bound_init(struct kvg_bound *b, const struct kvg_problem *problem, const
     const double k_rel = operand_rel(d->qk_operand, problem->kv_dtype, d->k_scaled_before_qk, k_exact);
     logit_errors(b, problem, d, q_rel, k_rel);
     b->exp_rel = d->exp2_rel_error;
-    /* tanh(x) = 1 - 2 / (e^2x + 1): an error of the exponential enters at most by half, absolutely; the rest
-     * are FP32 roundings of numbers below 1. */
+    /* tanh(x) = 1 - 2 / (e^2x + 1). A relative error of the exponential enters at most by half, as an
+     * absolute error; the rest are FP32 roundings of numbers below 1. */
     b->cap_abs = problem->soft_cap > 0.0f
                      ? (double)problem->soft_cap * (2.0 * d->exp2_rel_error + 8.0 * KVG_U_F32)
                      : 0.0;
@@ -238,8 +243,8 @@ void kvg_bound_model(const struct kvg_bound *b, struct kvg_ref_bound_model *mode
 
 void kvg_bound_drift(const struct kvg_bound *b, struct kvg_ref_drift_model *model)
 {
-    /* Rounded to nearest, the running max strays like any logit and takes all keys of the tile along: its
-     * stray and that of the key together are within the key's worst case. */
+    /* Where sums round to nearest, the running max strays like any logit and moves all keys of the tile. Its
+     * stray and that of the key together stay within the key's worst case. */
     model->logit_rel = b->nearest && b->qk_narrow ? b->logit_stray : b->logit_noise;
     model->max_rel = SCALE_ROUNDINGS * KVG_U_F32;
     model->logit_abs = b->exp_rel + b->cap_abs + SCALE_ROUNDINGS * KVG_U_F32;
@@ -273,16 +278,16 @@ void kvg_bound_fill_row(const struct kvg_bound *b, struct kvg_bound_row *row)
 {
     const double n = (double)(row->visible > 0 ? row->visible : 1);
     const double split = b->split > 0 && (double)b->split < n ? (double)b->split : n;
-    const double splits = split < n ? ceil(n / split) + 1.0 : 1.0; /* a window may cut one more */
+    const double splits = split < n ? ceil(n / split) + 1.0 : 1.0; /* a window may touch one split more */
     const double tile = b->tile > 0 && (double)b->tile < split ? (double)b->tile : split;
     const double merges = splits > 1.0 ? 1.0 : 0.0;
-    /* max - ln n <= lse - ln n <= max <= lse bounds the running max without knowing it. */
+    /* lse - ln n <= max <= lse: this bounds the running max, which is not known here. */
     const double largest = fmax(fabs(row->lse), fabs(row->lse - log(n))) + 1.0;
     const double deepest = largest + WEIGHT_THAT_MATTERS + log(n);
 
     row->rescales = ceil(split / tile);
     row->a_rescale = b->exp_rel + 2.0 * KVG_U_F32 * largest;
-    /* A merge weighs a split by e^(lse_split - lse): an exponential and two roundings of an lse. */
+    /* A merge weighs a split with e^(lse_split - lse): one exponential, two roundings of an lse. */
     const double merge = merges * (b->exp_rel + 2.0 * LSE_ROUNDINGS * KVG_U_F32 * largest);
     const double floor = b->qk_floor * row->q_size;
     row->a_common = b->exp_rel + SCALE_ROUNDINGS * KVG_U_F32 * largest + b->cap_abs + merge + floor;
@@ -305,9 +310,8 @@ void kvg_bound_fill_row(const struct kvg_bound *b, struct kvg_bound_row *row)
     row->sum_noise = sqrt(additions) * KVG_U_F32;
 }
 
-/* Rounding of P over the sum of the weights, where `terms` bounds sum r before the weights grow and `weights`
- * is the sum that the relative part acts on. Without subnormals in reach the relative part is all there is.
- */
+/* Rounding of P over the sum of the weights. `terms` bounds sum r before the weights grow; `weights` is the
+ * sum that the relative part acts on. Where P cannot be subnormal, only the relative part counts. */
 static double rounding_of_p(const struct kvg_bound *b, double terms, double grown, double shrink,
                             double weights)
 {
@@ -326,15 +330,16 @@ double kvg_bound_worst(const struct kvg_bound *b, const struct kvg_bound_row *ro
         return INFINITY;
     /* e^(delta + a) - 1 = e^a (e^delta - 1) + (e^a - 1), and sum p|v - o| <= sum p|v| + |o|. */
     const double logits = up * e->logit_shift + more * (e->abs_pv + o);
-    /* sum w^ |v| over sum w^: growing sums over shrinking ones; or |o| plus the mean distance from it, which
-     * is what holds where one key has all the weight and an error of its logit cancels. */
+    /* sum w^ |v| over sum w^, the smaller of two bounds: growing sums over shrinking ones; or |o| plus the
+     * mean distance from it. The second is tight where one key has all the weight and an error of its logit
+     * cancels. */
     const double weights =
         fmin((e->abs_pv + logits + o * grow) / shrink, o + (e->abs_pv + o + logits) / shrink);
     const double p_rounding = rounding_of_p(b, up * e->p_rounding, logits + o * grow, shrink, weights);
     const double row_sum = b->rounded_row_sum ? rounding_of_p(b, up * row->eta_sum, grow, shrink, 1.0) : 0.0;
     if (!(row_sum < 1.0))
         return INFINITY;
-    /* Subnormal operands are aligned as if they were larger, whichever way the weights err. */
+    /* Subnormal operands are aligned as if they were larger, in whichever direction the weights err. */
     const double aligned = fmax(e->abs_aligned - e->abs_pv, 0.0) / shrink;
     const double pv = (b->v_rel + b->v_noise + row->acc_pv) * (weights + p_rounding) +
                       row->narrow_worst * aligned + n * row->narrow_floor / shrink;
@@ -357,8 +362,9 @@ double kvg_bound_bennett(double variance, double largest, double log_odds)
 {
     if (!(variance > 0.0) || !(largest > 0.0))
         return 0.0;
-    /* Solve h(u) = (1 + u) ln(1 + u) - u = log_odds M^2 / s^2; t = u s^2 / M. h is convex and increasing, so
-     * Newton from above converges from above: h(u) >= u^2 / (2 + 2u/3) (Bernstein) gives the start. */
+    /* Solve h(u) = (1 + u) ln(1 + u) - u = log_odds M^2 / s^2, with s^2 = variance, M = largest; then
+     * t = u s^2 / M. h is convex and increasing, so Newton's method from above converges from above.
+     * h(u) >= u^2 / (2 + 2u/3) (Bernstein) gives the start. */
     const double y = log_odds * largest * largest / variance;
     double u = y / 3.0 + sqrt(y * y / 9.0 + 2.0 * y);
     for (int i = 0; i < 60; i++) {
@@ -370,7 +376,7 @@ double kvg_bound_bennett(double variance, double largest, double log_odds)
     return u * variance / largest;
 }
 
-/* What logits of which `share` of delta is noise do to an element, squared. The first order in delta grows by
+/* Variance of an element where `share` of each logit's delta is noise. The first order in delta grows by
  * e^delta where the logits are so large that FP32 loses their units. */
 static double logit_variance(double share, const struct kvg_bound_row *row, const struct kvg_bound_element *e)
 {
@@ -378,11 +384,14 @@ static double logit_variance(double share, const struct kvg_bound_row *row, cons
     return steep * steep * e->sq_logit;
 }
 
-/* The same for the standard of narrow accumulators, with s its share of delta: sum p^2 (s^2 + step s) (v -
- * o)^2, the second part for what crosses a boundary of P that is rounded to a few bits; s varies little from
- * key to key, so its mean stands for one of the two factors. Keys that are equal stray and cross together,
- * which where the row sum adds the unrounded P is a gain: v in the place of v - o. No further than all keys
- * together do. */
+/* The same for the standard of narrow accumulators, whose share of delta is s:
+ *
+ *   sum p^2 (s^2 + step s) (v - o)^2
+ *
+ * The second part is for P rounded to a few bits that crosses a boundary. s varies little from key to key, so
+ * its mean takes the place of one of the two factors. Equal keys stray and cross together; where the row sum
+ * adds the unrounded P that is a gain, and v takes the place of v - o. It is never more than all keys
+ * together can do. */
 static double standard_variance(const struct kvg_bound *b, const struct kvg_bound_row *row,
                                 const struct kvg_bound_element *e)
 {
@@ -398,10 +407,10 @@ static double standard_variance(const struct kvg_bound *b, const struct kvg_boun
     return share * share * logits + fmin(STANDARD_P_STEP, 2.0 * b->p_rel) * share * mean * weights;
 }
 
-/* Weights that cross a rounding boundary; `moved` of the row sum goes along. Keys with equal logits cross it
- * together: their part of the sum enters as it is, twice, since only the latest few logits are compared.
- * Where logits stray by more than a step of P the flips are the stray itself, which has its own term; what
- * rounding adds to that is no more than two roundings of P. */
+/* Error from weights that cross a rounding boundary; `moved` is the part of the row sum that moves with them.
+ * Keys with equal logits cross together, so their part of the sum enters linearly. It enters twice, since
+ * only the latest few logits are compared. Where logits stray by more than a step of P, the flips are the
+ * stray itself, which has its own term; rounding adds no more than two roundings of P to that. */
 static double moved_weights(const struct kvg_bound *b, const struct kvg_bound_row *row,
                             const struct kvg_bound_element *e, double quantile, double moved)
 {
@@ -413,12 +422,14 @@ static double moved_weights(const struct kvg_bound *b, const struct kvg_bound_ro
     return (fmin(flips, twice) + moved * o) / fmax(1.0 - moved, DBL_MIN);
 }
 
-/* Narrow accumulators that round to nearest. Roundings are independent from one sum to the next, unless the
- * sums are of the same numbers: (sum over equal keys)^2 <= repeats * sum of squares. No more than the worst
- * case, whatever the signs.
+/* Variance from narrow accumulators of P V that round to nearest.
  *
- * The output: chains are independent, (chain sum of p|v|)^2 <= keys * chain sum of p^2 v^2, and each of the
- * `keys` additions of a chain rounds at most the chain's sum. */
+ *   equal keys  Roundings are independent from one sum to the next, unless the sums are of the same numbers:
+ *               (sum over equal keys)^2 <= repeats * sum of squares.
+ *   chains      They are independent: (chain sum of p|v|)^2 <= keys * chain sum of p^2 v^2. Each of the
+ *               `keys` additions of a chain rounds at most the sum of the chain.
+ *
+ * It is never more than the worst case, whatever the signs. */
 static double nearest_sums(const struct kvg_bound_row *row, const struct kvg_bound_element *e, double keys,
                            double unit, double quantile)
 {
@@ -427,7 +438,7 @@ static double nearest_sums(const struct kvg_bound_row *row, const struct kvg_bou
     return fmin(fmax(row->repeats, 1.0) * squares, linear * linear);
 }
 
-/* The same below the smallest normal, and the logits. */
+/* The logits, and the output with what it loses below the smallest normal. */
 static double nearest_variance(const struct kvg_bound *b, const struct kvg_bound_row *row,
                                const struct kvg_bound_element *e, double logits, double quantile)
 {
@@ -440,8 +451,8 @@ static double nearest_variance(const struct kvg_bound *b, const struct kvg_bound
     return variance;
 }
 
-/* What the standard for sums that round to nearest is granted in the gain: no bias, but every dim has its own
- * roundings. No more than the kernel declares. */
+/* What the gain test grants the standard for sums that round to nearest: no bias, but every dim has its own
+ * roundings. Never more than the kernel declares. */
 static double nearest_standard(const struct kvg_bound *b, const struct kvg_bound_row *row,
                                const struct kvg_bound_element *e, double quantile)
 {
@@ -460,8 +471,8 @@ double kvg_bound_probable(const struct kvg_bound *b, const struct kvg_bound_row 
                           const struct kvg_bound_tail *group, struct kvg_bound_noise *noise)
 {
     const double o = fmax(fabs(e->emulated), fabs(e->exact));
-    /* Largest sum that one addition or rescaling rounds: as the emulation saw it from tile to tile, twice
-     * that for the way within a tile, and what lanes that take every 16th key may add up to. */
+    /* Largest sum that one addition or rescaling rounds: as the emulation saw it from tile to tile, doubled
+     * for sums within a tile, plus what lanes that take every 16th key may add up to. */
     const double sum = 2.0 * e->partial + e->abs_pv / LANES;
     const double rescales = fmin(row->rescales, RESCALES_THAT_MATTER);
     /* Independent from key to key, from one rescaling to the next, from one addition to the next. */
@@ -471,17 +482,18 @@ double kvg_bound_probable(const struct kvg_bound *b, const struct kvg_bound_row 
     const double shared =
         row->a_common * row->a_common * e->sq_pv + rescales * row->a_rescale * row->a_rescale * sum * sum;
     const double own = row->sum_noise * row->sum_noise * sum * sum + b->v_noise * b->v_noise * e->sq_pv;
-    /* With rounded P in the row sum, its flips move that too, and everything is over what is left of it. */
+    /* Where the row sum adds the rounded P, flips move the row sum too, and all is divided by what is left of
+     * it. */
     const double moved = b->rounded_row_sum ? fmin(row->flip_sum, 1.0) : 0.0;
     const double flips = moved_weights(b, row, e, tail->lambda, moved);
-    /* Alike for all keys. */
+    /* The same for all keys. */
     const double alike = row->a_common + b->v_noise + DIVISION_ROUNDINGS * KVG_U_F32;
     const double linear = (alike + tail->lambda * row->sum_noise) * o;
     const double group_linear = (alike + group->lambda * row->sum_noise) * o;
     /* The references' own sums, in blocks: (block sum of p|v|)^2 <= keys * block sum of p^2 v^2. */
     const double block = fmin(e->abs_pv, sqrt(REFERENCE_BLOCK * e->sq_pv));
     const double floor = b->out_floor + 2.0 * REFERENCE_REL * (e->partial + block);
-    /* P that only a narrow accumulator of the logits moves is no excuse for a gain either. */
+    /* A P that moves only because the accumulator of the logits is narrow does not excuse a gain either. */
     noise->shared = group->lambda * sqrt(fp32_logits + standard + shared) + group_linear;
     if (!b->qk_narrow)
         noise->shared += moved_weights(b, row, e, group->lambda, moved);
@@ -495,9 +507,9 @@ double kvg_bound_probable(const struct kvg_bound *b, const struct kvg_bound_row 
     if (!b->qk_narrow)
         noise->usual += moved_weights(b, row, e, 1.0, moved);
 
-    /* A narrow accumulator that cuts off: half a unit on average and what strays about it; chains are
-     * independent, (chain sum of p|v|)^2 <= keys * chain sum of p^2 v^2; and where all cuts have one sign
-     * they are a gain. */
+    /* A narrow accumulator that cuts off: half a unit on average, and the stray about it. Chains are
+     * independent: (chain sum of p|v|)^2 <= keys * chain sum of p^2 v^2. Where all cuts have one sign they
+     * are a gain. */
     const double chain = fmin(sqrt(row->narrow_keys * e->sq_aligned), e->abs_aligned);
     const double cut = row->narrow_cut * row->narrow_cut * chain * chain;
     const double accumulators = b->nearest ? nearest_variance(b, row, e, logits, tail->lambda) : logits + cut;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * compare.c: an output against its expectation. Some checks need no reference, so they see every element of the
+ * compare.c: an output against its expectation. Checks that need no reference see every element of the
  * output: nothing may be NaN or infinite, and rows that see no key must be zero with an lse of -infinity. All
- * other checks see the sampled rows. checks.def lists them.
+ * other checks see the sampled rows.
  */
 #include <math.h>
 #include <stdarg.h>
@@ -21,8 +21,8 @@ struct comparison {
     const uint16_t *out;
     const float *lse;
     struct kvg_check check[KVG_CHECKS];
-    double kernel_sq, exact_sq, quant_sq, unquantised_sq,
-        total_sq;                           /* sums of squares, for relative L2 errors */
+    /* sums of squares, for relative L2 errors */
+    double kernel_sq, exact_sq, quant_sq, unquantised_sq, total_sq;
     double kernel_max, lse_max, zero_ratio; /* zero_ratio: largest that zeros would get */
     double gain_min, gain_max, gain_limit;  /* NaN where no group has a gain */
     int64_t nonfinite_sampled;              /* elements of sampled rows that are NaN or infinite */
@@ -145,7 +145,7 @@ static void compare_group(struct comparison *c, int64_t from, int64_t count)
                        at, -1, result.offset, 0.0, result.offset_limit);
 }
 
-/* All elements together. The row is the one that errs most. */
+/* All elements together. The row of the check is the one with the largest squared error. */
 static void compare_rms(struct comparison *c)
 {
     const struct kvg_expectation *e = c->e;
@@ -299,7 +299,7 @@ static void fill_row(const struct comparison *c, struct kvg_row *row)
         row->lse_max_abs = c->lse_max;
     for (int id = 0; id < KVG_CHECKS; id++)
         if (kvg_check_table[id].column >= 0 && c->check[id].of > 0)
-            *(double *)((char *)row + kvg_check_table[id].column) = c->check[id].ratio;
+            memcpy((char *)row + kvg_check_table[id].column, &c->check[id].ratio, sizeof c->check[id].ratio);
 }
 
 /* Runs every check. 0, or -1 when there is no memory for those of classes of keys. */
@@ -321,7 +321,7 @@ int kvg_compare_attention(const struct kvg_expectation *e, const uint16_t *out, 
     struct comparison c;
     char reason[REASON_MAX] = "";
     if (compare(&c, e, out, lse) != 0)
-        return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory for the errors of pages, slots and splits");
+        return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory for the checks of pages, slots and splits");
     fill_row(&c, row);
     row->status = say_failures(&c, reason) ? KVG_INCORRECT
                   : say_doubts(&c, reason) ? KVG_MISTRUSTED

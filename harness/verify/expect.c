@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Expectation and comparison for attention. Two references stand side by side for every sampled row: the
- * exact one (kernel error, worst-case bound) and the emulating one (probable bound, lse, gain, offset,
- * shares). What needs no reference is checked on every element of the output: nothing may be NaN or infinite,
- * and rows that see no key are zero with an lse of -infinity.
+ * expect.c: the expectation of a case. Every sampled row has two references: the exact one (kernel error,
+ * worst-case bound) and the emulating one, which repeats the declared roundings (probable bound, lse, gain,
+ * offset, shares of keys).
  */
 #include <math.h>
 #include <stdlib.h>
@@ -15,18 +14,18 @@
 #include "shares.h"
 #include "verify.h"
 
-/* Default work: sum over rows of visible keys * head_dim. About a second on two cores for both references and
- * the unquantised output. */
+/* Default limit of the sum over rows of visible keys * head_dim: about a second on two cores for both
+ * references and the unquantised output. */
 #define COST_LIMIT 3e8
 
-/* The references' sums for the rows of one sequence. */
+/* Sums of the references for the rows of one sequence. */
 struct terms {
     double *block;
     struct kvg_ref_terms t;
     struct kvg_ref_drift drift;
 };
 
-/* What the limits of sample rows [from, from + count), all of one sequence, are made of. */
+/* The terms that the limits of sample rows [from, from + count) are made of. All are of one sequence. */
 struct kvg_expectation_part {
     int64_t from, count;
     struct kvg_bound bound;
@@ -106,7 +105,7 @@ static int declared_for(const struct kvg_prepared *p, const struct kvg_kernel *k
                           all_powers_of_two(p->v_scale, scales), kernel->name, error);
 }
 
-/* Allowed errors of its rows. */
+/* Allowed errors of the rows of a part. */
 static void bound_rows(struct kvg_expectation *e, const struct kvg_expectation_part *part)
 {
     const int64_t d = e->p->problem.head_dim, from = part->from, count = part->count;
@@ -151,9 +150,9 @@ static void bound_rows(struct kvg_expectation *e, const struct kvg_expectation_p
     }
 }
 
-/* Keys that a narrow accumulator of the standard adds up before FP32 takes the sum. */
+/* Keys that the narrow accumulator of the standard adds up before FP32 takes the sum. */
 #define STANDARD_FLUSH 128
-/* Times its loss: another order of keys loses something else. */
+/* Factor on the loss of the standard: another order of the keys has another loss. */
 #define LOSS_FORGIVEN 2.0
 
 static int holds_e4m3(enum kvg_ref_format format)
@@ -161,7 +160,7 @@ static int holds_e4m3(enum kvg_ref_format format)
     return format == KVG_REF_F32 || format == KVG_REF_F16 || format == KVG_REF_BF16 || format == KVG_REF_E4M3;
 }
 
-/* Do both emulations of e4m3 codes over `keys` keys give the same? */
+/* 1 when both emulations give the same output for e4m3 codes over `keys` keys. */
 static int same_emulation(const struct kvg_ref_emulation *x, const struct kvg_ref_emulation *y, int64_t keys)
 {
     return holds_e4m3(x->q_operand) && holds_e4m3(x->k_operand) && holds_e4m3(x->v_operand) &&
@@ -171,10 +170,10 @@ static int same_emulation(const struct kvg_ref_emulation *x, const struct kvg_re
            x->tile_last_first == y->tile_last_first && (x->split_tokens == 0 || x->split_tokens >= keys);
 }
 
-/* What the standard for narrow accumulators loses on these rows (systematic.h): Hopper's unit in both
- * products, two levels, less the same attention without loss; the tiles in the order of the kernel, whose
- * emulation then often is that attention. Nothing where the kernel declares FP32, or formats that such a unit
- * does not take. */
+/* Loss of the standard for narrow accumulators on these rows (systematic.h): two levels of accumulation on
+ * Hopper's unit in both products, less the same attention without loss. The tiles are in the order of the
+ * kernel, so the emulation of the kernel often is that attention. No loss where the kernel declares FP32, or
+ * where the tensors have formats that such a unit does not take. */
 static int standard_loss(struct kvg_expectation *e, const struct kvg_ref_attention *a,
                          const struct kvg_bound *bound, const struct kvg_ref_emulation *how,
                          const double *partial, int64_t from, int64_t count)
@@ -213,7 +212,7 @@ static int standard_loss(struct kvg_expectation *e, const struct kvg_ref_attenti
     return failed ? -1 : 0;
 }
 
-/* References and bounds of one sequence: a kernel may declare another arithmetic for each length. */
+/* References and bounds of one sequence. A kernel may declare another arithmetic for each length. */
 static int expect_part(struct kvg_expectation *e, const struct kvg_kernel *kernel,
                        const struct kvg_ref_attention *a, struct kvg_expectation_part *part,
                        struct kvg_error *error)
@@ -245,7 +244,7 @@ static int expect_part(struct kvg_expectation *e, const struct kvg_kernel *kerne
     return 0;
 }
 
-/* Takes a part into the list, or frees it. */
+/* Puts a part into the list where parts are kept, else frees it. */
 static int part_done(struct kvg_expectation *e, struct kvg_expectation_part *part)
 {
     struct kvg_expectation_part *more =
@@ -274,7 +273,7 @@ static int expect_rows(struct kvg_expectation *e, const struct kvg_kernel *kerne
             return -1;
         }
         if (part_done(e, &part) != 0)
-            return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory for what the bounds are made of");
+            return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory for the terms of the bounds");
     }
     return 0;
 }
@@ -393,7 +392,7 @@ static int expect(const struct kvg_prepared *p, const struct kvg_kernel *kernel,
     *out = NULL;
     if (!kernel->arithmetic)
         return kvg_fail(error, KVG_EXIT_TROUBLE,
-                        "kernel %s declares no arithmetic, so nothing can be expected", kernel->name);
+                        "kernel %s declares no arithmetic, so no output can be expected", kernel->name);
     struct kvg_expectation *e = calloc(1, sizeof *e);
     if (!e)
         return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory for the expectation");
@@ -403,15 +402,15 @@ static int expect(const struct kvg_prepared *p, const struct kvg_kernel *kernel,
         kvg_expectation_free(e);
         return -1;
     }
-    const struct kvg_limit_rule earnest = {KVG_CHECK_ALPHA, 0, KVG_GAIN_ALLOWANCE};
-    make_tails(e, &earnest);
+    const struct kvg_limit_rule rule = {KVG_CHECK_ALPHA, 0, KVG_GAIN_ALLOWANCE};
+    make_tails(e, &rule);
     if (expect_rows(e, kernel, error) != 0) {
         kvg_expectation_free(e);
         return -1;
     }
     if (kvg_shares_make(e, kernel, &e->shares) != 0) {
         kvg_expectation_free(e);
-        return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory for the shares of pages, slots and splits");
+        return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory for the checks of pages, slots and splits");
     }
     *out = e;
     return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Equal keys are counted by a hash of their bits in a table of twice as many cells as keys. Two keys that
- * share a 64-bit hash count as equal, which only widens a bound.
+ * nearest_sums.c: equal keys are counted by a hash of their bits, in a table with at least twice as many
+ * cells as keys. Two keys with the same 64-bit hash count as equal, which only widens a bound.
  */
 #include "nearest_sums.h"
 
@@ -20,7 +20,7 @@ static uint64_t mixed(uint64_t hash, uint64_t word)
     return hash ^ hash >> 32;
 }
 
-/* `bytes` of a key. */
+/* Hash of a key of so many bytes. */
 static uint64_t hash_of(const uint8_t *key, int64_t bytes)
 {
     uint64_t hash = 0;
@@ -32,7 +32,7 @@ static uint64_t hash_of(const uint8_t *key, int64_t bytes)
     return mixed(hash, (uint64_t)bytes);
 }
 
-/* One more of `hash`; how many there are now. */
+/* Counts one more key with this hash; returns how many there are now. */
 static int64_t count_in(struct cell *table, uint64_t cells, uint64_t hash)
 {
     uint64_t at = hash & (cells - 1);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sum of squared errors against its prediction.
+ * rms.c: the sum of squared errors, its prediction and its limit.
  */
 #include "rms.h"
 
@@ -8,7 +8,7 @@
 
 #include "reference/formats.h"
 
-/* Of a step: below it an element is quiet. */
+/* An element is quiet where its noise is below this part of a step. */
 #define QUIET 0.25
 
 static void add_quiet(struct kvg_rms *s, float emulated, double usual, double step)
@@ -71,7 +71,7 @@ void kvg_rms_finish(const struct kvg_rms *s, const struct kvg_bound_tail *tail, 
     out->limit = INFINITY;
     if (!(s->count > 0.0))
         return;
-    /* Two ways to be unlucky share the chance. */
+    /* Quiet and loud elements share the chance of a false alarm. */
     const double log_odds = tail->log_odds + log(2.0);
     out->rms = sqrt(s->sum / s->count);
     out->predicted = sqrt(s->expected / s->count);

@@ -1,20 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * rms.h: is the error as large, all elements together, as random rounding makes it?
+ * rms.h: is the error, all elements of a case together, as large as random rounding makes it?
  *
- * The probable bound allows every element the quantile of a tail; a kernel whose noise is everywhere a few
- * times what it declares stays below it. So the squares are added up, over all sampled elements:
+ * The probable bound allows every element the quantile of a tail. A kernel whose noise is a few times what it
+ * declares in every element stays below that bound. So the squared errors of all sampled elements are added
+ * up,
  *
- *     T = sum (y - R)^2,   y the output, R the emulated output rounded to the output format,
+ *   T = sum (y - R)^2       y  the output
+ *                           R  the emulated output, rounded to the output format
  *
- * and held to what noise of the declared size s (struct kvg_bound_noise) makes of it:
- *   quiet elements, s below a quarter of a step of the output: y is R, or one step off where the noise
- * carries it across a boundary; chance c = s / step or less on either side. T is sum c step^2, and strays
- * from it as in systematic.h: elements of one significand step together, Bennett's inequality over
- * significands; loud ones: y - R is noise and a difference of two roundings, at most a step, variance step^2
- * / 6. Noise may push all elements of a row alike, rows are independent: with v_r = sum s^2 of a row, sum
- * noise^2 <= sum v_r + 2 sqrt(x sum v_r^2) + 2 x max v_r  but for e^-x (Hsu, Kakade and Zhang, 2012, for
- *           sub-Gaussian noise); the roundings by Hoeffding; the two by Minkowski.
+ * and compared with what noise of the declared size s (struct kvg_bound_noise) makes of T:
+ *
+ *   quiet elements   s is below a quarter of a step of the output. Then y is R, or one step off where the
+ *                    noise carries it across a rounding boundary, with a chance of at most c = s / step on
+ *                    either side. T is sum c step^2. It strays from that as in systematic.h: elements of one
+ *                    significand step together, and Bennett's inequality holds over significands.
+ *   loud elements    y - R is noise plus a difference of two roundings, which is at most a step and has
+ *                    variance step^2 / 6. Noise may push all elements of a row alike; rows are independent.
+ *                    With v_r = sum s^2 of a row, sum noise^2 <= sum v_r + 2 sqrt(x sum v_r^2) + 2 x max v_r
+ *                    except with probability e^-x (Hsu, Kakade and Zhang, 2012, for sub-Gaussian noise). The
+ *                    roundings are bounded by Hoeffding's inequality, the sum of both by Minkowski's.
  */
 #ifndef KVG_HARNESS_VERIFY_RMS_H
 #define KVG_HARNESS_VERIFY_RMS_H
@@ -28,8 +33,8 @@ struct kvg_rms {
     double count, sum;                     /* elements; T */
     double expected;                       /* sum of c step^2 and of s^2 + step^2 / 6 */
     double step_sq[KVG_SIGNIFICAND_CELLS]; /* quiet: sum of step^2 by significand */
-    double likely[KVG_SIGNIFICAND_CELLS];  /* and of c step^2 */
-    double noise, noise_sq, noise_most;    /* loud: sum, sum of squares and largest of v_r */
+    double likely[KVG_SIGNIFICAND_CELLS];  /* quiet: sum of c step^2 by significand */
+    double noise, noise_sq, noise_most;    /* loud: sum, sum of squares and maximum of v_r */
     double rounding, rounding_sq;          /* loud: sum of step^2 and of step^4 */
 };
 
@@ -39,8 +44,8 @@ void kvg_rms_add_row(struct kvg_rms *s, int64_t head_dim, const uint16_t *got, c
 
 struct kvg_rms_result {
     double rms;       /* sqrt(T / elements), in units of the output; NaN without elements */
-    double predicted; /* the same of what is expected */
-    double limit;     /* what it may be */
+    double predicted; /* the same of the expected sum */
+    double limit;     /* largest allowed rms */
 };
 void kvg_rms_finish(const struct kvg_rms *s, const struct kvg_bound_tail *tail, struct kvg_rms_result *out);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A stratified sample of rows. Positions (sequence, query) are tried in order of what a fault is likely to
- * hit; each takes the same number of query heads per KV head, because heads of one group share a pass over K
- * and V.
+ * sample.c: a stratified sample of rows. Positions (sequence, query) are tried in the order in which a fault
+ * is likely to hit them. Each takes the same number of query heads per KV head, because the heads of one
+ * group share a pass over K and V.
  */
 #include "sample.h"
 #include "harness/prepare/prepared.h"
@@ -11,13 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Random queries tried per sequence when everything else is in. */
+/* Random queries tried per sequence, after all others. */
 enum { RANDOM_QUERIES = 64 };
 
 struct sampler {
     const struct kvg_prepared *p;
     int64_t group;           /* query heads per KV head */
-    int64_t heads_per_group; /* taken at each position */
+    int64_t heads_per_group; /* query heads of a KV head that are taken at each position */
     int64_t rows_left;
     double cost_left;
     uint8_t *taken; /* [total_q] */
@@ -63,7 +63,8 @@ static int append(struct sampler *s, int64_t seq, int64_t q_index, int64_t head)
     return 0;
 }
 
-/* Takes a position when it exists, sees a key, is new and fits (or must be taken). 0, or -1 out of memory. */
+/* Takes a position if it exists, sees a key, is new and fits (or must be taken). 0, or -1 when out of
+ * memory. */
 static int take(struct sampler *s, int64_t seq, int64_t q_index, int must)
 {
     const struct kvg_prepared *p = s->p;
@@ -97,7 +98,7 @@ static int64_t query_at_key(const struct kvg_prepared *p, int64_t seq, int64_t k
     return key - (p->seq_lens[seq] - q_len_of(p, seq));
 }
 
-/* Queries around the key counts `size`, 2 `size`, ..., of them the first and the last. */
+/* Queries around multiples of `size` keys: the first and the last multiple. */
 static int take_around(struct sampler *s, int64_t seq, int64_t size)
 {
     const int64_t n = s->p->seq_lens[seq], before = n - q_len_of(s->p, seq);
@@ -105,7 +106,7 @@ static int take_around(struct sampler *s, int64_t seq, int64_t size)
         return 0;
     const int64_t first = (before / size + 1) * size, last = n / size * size;
     for (int64_t boundary = first; boundary <= last; boundary += last > first ? last - first : size)
-        for (int64_t step = -2; step <= 0; step++) /* keys boundary-1, boundary, boundary+1 in number */
+        for (int64_t step = -2; step <= 0; step++) /* boundary - 1, boundary and boundary + 1 visible keys */
             if (take(s, seq, query_at_key(s->p, seq, boundary + step), 0) != 0)
                 return -1;
     return 0;
@@ -126,7 +127,7 @@ static int take_all(struct sampler *s, const struct kvg_sample_marks *marks)
     for (int64_t b = 0; b < batch; b++)
         if (take(s, b, q_len_of(p, b) - 1, 1) != 0)
             return -1;
-    for (int64_t b = 0; b < batch; b++) { /* causal with q_len > seq_len: the first ones see nothing */
+    for (int64_t b = 0; b < batch; b++) { /* causal with q_len > seq_len: the first queries see no key */
         const int64_t unseen = p->problem.causal ? q_len_of(p, b) - p->seq_lens[b] : 0;
         if (take(s, b, unseen > 0 ? unseen : 0, 0) != 0)
             return -1;
@@ -140,7 +141,7 @@ static int take_all(struct sampler *s, const struct kvg_sample_marks *marks)
             if (q_len_of(p, b) > 0 &&
                 take(s, b, (int64_t)(random_at(p, b, i) % (uint64_t)q_len_of(p, b)), 0) != 0)
                 return -1;
-    /* What is left of small cases: everything. */
+    /* Small cases: all other queries. */
     for (int64_t b = 0; b < batch; b++)
         for (int64_t i = 0; i < q_len_of(p, b) && s->rows_left > 0 && s->cost_left > 0.0; i++)
             if (take(s, b, i, 0) != 0)
@@ -148,7 +149,7 @@ static int take_all(struct sampler *s, const struct kvg_sample_marks *marks)
     return 0;
 }
 
-/* How many query heads of each group fit at the last positions alone. */
+/* Query heads of each KV head that fit if only the last query of every sequence is taken. */
 static int64_t heads_that_fit(const struct sampler *s)
 {
     const struct kvg_prepared *p = s->p;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * verify_shares.c: see verify_shares.h. Everything but the sum over y is done once, with the expectation.
+ * shares.c: regressors and limits are computed once, with the expectation. A comparison is one sum per class.
  */
 #include "shares.h"
 
@@ -23,7 +23,7 @@ enum {
 struct share_class {
     enum kvg_share_kind kind;
     int64_t index;
-    double power, limit; /* sum w x^2; of |sum (y - r) x| */
+    double power, limit; /* sum x (c - b r); largest allowed |sum (y - r) x| */
 };
 
 struct kvg_shares {
@@ -46,7 +46,7 @@ void kvg_shares_free(struct kvg_shares *s)
 
 /* ---------------------------------------------------------------- rows and classes */
 
-/* Most slots of a page that are told apart: groups of equal size, at most SLOTS_MAX. */
+/* Classes of slots: groups of equal size, as many as possible up to SLOTS_MAX. */
 static int64_t slots_of(int64_t block_size)
 {
     int64_t size = 1;
@@ -107,7 +107,8 @@ static int shares_alloc(struct kvg_shares *s)
 
 /* ---------------------------------------------------------------- regressors */
 
-/* Of a share that is the output itself nothing is left but rounding: this much of its square at most. */
+/* Where a share is a multiple of the output, c - b r is only rounding: at most this part of the square of c.
+ * */
 #define ROUNDING_LEFT 1e-8
 
 static double step_of(float emulated)
@@ -115,7 +116,8 @@ static double step_of(float emulated)
     return kvg_systematic_step((double)kvg_ref_bf16_decode(kvg_ref_bf16_encode(emulated)));
 }
 
-/* One over the variance of an element's error, weights[dim]. 0 when one of them is no number. */
+/* weight[dim]: one over the variance of the error of an element. Returns 0 when a weight is not a positive
+ * number. */
 static int weights_of_row(const struct kvg_shares *s, int64_t i, double *weight)
 {
     const struct kvg_expectation *e = s->e;
@@ -129,7 +131,7 @@ static int weights_of_row(const struct kvg_shares *s, int64_t i, double *weight)
     return 1;
 }
 
-/* x of one class for row i from the share c, and its part of the power. */
+/* x of one class for row i, from the share c; adds to the power of the class. */
 static void regressor(struct kvg_shares *s, int64_t i, int64_t class, const double *c, const double *weight)
 {
     const float *r = s->e->emulated + s->row[i] * s->dim;
@@ -153,8 +155,8 @@ static void regressor(struct kvg_shares *s, int64_t i, int64_t class, const doub
         memset(x, 0, (size_t)s->dim * sizeof *x);
 }
 
-/* Shares of row i: [2 * slots] by slot of even and of odd pages, [ENDS], [n_splits]: 0 where all is one
- * split, whose share is the output itself. Scratch c: [2 * dim]. */
+/* Regressors of row i. shares: [2 * slots] by slot of even and of odd pages, then [ENDS], then [n_splits].
+ * n_splits is 0 where there is one split, since its share is the output itself. c: scratch [2 * dim]. */
 static void regressors_of_row(struct kvg_shares *s, int64_t i, const float *shares, int64_t n_splits,
                               double *c)
 {
@@ -220,9 +222,9 @@ static int shares_of_sequence(struct kvg_shares *s, const struct kvg_kernel *ker
 
 /* ---------------------------------------------------------------- limits */
 
-/* What limits need of an element, and the elements in the order of their significands. */
+/* Terms of the limits for each element, and the elements in the order of their significands. */
 struct element {
-    double noise, lost, step, likely; /* likely: step times its chance */
+    double noise, lost, step, likely; /* likely: step times its chance, at most step */
 };
 struct elements {
     struct element *element; /* [rows * dim] */
@@ -265,7 +267,7 @@ static void elements_free(struct elements *all)
     free(all->order);
 }
 
-/* Noise of one class: dims of a row together, rows apart; and what the standard is forgiven. */
+/* Limit of one class for noise (dims of a row linearly, rows by squares) and for the forgiven loss. */
 static double noise_limit(const struct kvg_shares *s, const struct elements *all, const float *x,
                           double lambda)
 {
@@ -275,7 +277,7 @@ static double noise_limit(const struct kvg_shares *s, const struct elements *all
         for (int64_t n = i * s->dim; n < (i + 1) * s->dim; n++) {
             const double size = fabs((double)x[n]);
             if (size == 0.0)
-                continue; /* noise may be infinite */
+                continue; /* the noise may be infinite, and 0 * infinity is NaN */
             row += all->element[n].noise * size;
             lost += all->element[n].lost * size;
         }
@@ -345,7 +347,7 @@ int kvg_shares_make(const struct kvg_expectation *e, const struct kvg_kernel *ke
 
 /* ---------------------------------------------------------------- comparison */
 
-/* y - r of every element; 0 where there is none. */
+/* y - r of every element; 0 where it is not finite. */
 static double *errors_of(const struct kvg_shares *s, const uint16_t *out)
 {
     double *error = malloc((size_t)(s->rows * s->dim) * sizeof *error);

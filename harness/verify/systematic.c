@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Gain and offset of a group of rows, and how far right kernels stray.
+ * systematic.c: gain and offset of a group of rows, and their limits.
  */
 #include "systematic.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Zeros are off by a gain of 1: a limit below that tells them from the output, one above it tells nothing. */
+/* An output of zeros is off by a gain of 1. A limit of 1 or more cannot tell zeros from the right output. */
 #define LARGEST_MEANINGFUL_LIMIT 1.0
 
-/* 2^-7 of the power of two below. */
+/* bf16 has 7 fraction bits: the step is 2^-7 of the power of two below x. */
 double kvg_systematic_step(double x)
 {
     int exponent;
@@ -18,7 +18,7 @@ double kvg_systematic_step(double x)
     return ldexp(1.0, (exponent < -125 ? -125 : exponent) - 8);
 }
 
-/* Noise moves it by less. */
+/* Noise moves an element by less than the last of these bits. */
 uint32_t kvg_systematic_significand(float x)
 {
     uint32_t bits;
@@ -26,7 +26,7 @@ uint32_t kvg_systematic_significand(float x)
     return bits >> 7 & 0xffffu;
 }
 
-/* Multiplied out (Fibonacci hash). */
+/* Fibonacci hash. */
 int kvg_systematic_cell(float x)
 {
     return (int)(kvg_systematic_significand(x) * 2654435769u >> 22);
@@ -56,9 +56,9 @@ void kvg_systematic_add_row(struct kvg_systematic *s, int64_t head_dim, const ui
         standard += noise[d].standard * size;
         s->noise_gain += noise[d].own * size * (noise[d].own * size);
         s->noise_offset += noise[d].own * noise[d].own;
-        /* The noise is a bound at the quantile lambda; the boundary has to lie within the noise's usual size
-         * on either side. lambda / 2 usual sizes make the bound, since parts of it are linear. What the
-         * standard loses is no bound but a usual size. */
+        /* The boundary has to lie within the usual size of the noise, on either side. `all` is a bound at the
+         * quantile lambda; it is about lambda / 2 usual sizes, since parts of it are linear. The loss of the
+         * standard is a usual size already. */
         const double chance = fmin(1.0, (4.0 * all / tail->lambda + 2.0 * lost) / step);
         const int k = kvg_systematic_cell(emulated[d]);
         s->step_gain[k] += step * size;
@@ -71,7 +71,7 @@ void kvg_systematic_add_row(struct kvg_systematic *s, int64_t head_dim, const ui
     s->standard += standard * standard;
 }
 
-/* Tail of the sum of steps; terms of one significand move together. */
+/* Tail of the sum of steps. Terms of one significand move together. */
 static double steps_limit(const double *step, const double *likely, double log_odds)
 {
     double variance = 0.0, largest = 0.0, all = 0.0;

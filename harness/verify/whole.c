@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * verify_whole.c: sums over the rows of a (sequence, head) of two outputs, first where the references looked,
+ * whole.c: two outputs compared by sums over the rows of a (sequence, head), first in the sampled groups,
  * then everywhere.
  */
 #include "whole.h"
@@ -23,7 +23,7 @@ void kvg_plain_free(struct kvg_plain *plain)
 /* y against r over one group. */
 struct sums {
     double error_sq, r_sq, error_r; /* sums of (y - r)^2, r^2, (y - r) r */
-    double lse, lse_ratio;          /* largest |lse error|, and over what add_lse was told to allow */
+    double lse, lse_ratio;          /* largest |lse error|, and largest ratio to what add_lse allowed */
 };
 
 static void add_element(struct sums *s, double y, double r)
@@ -33,13 +33,13 @@ static void add_element(struct sums *s, double y, double r)
     s->error_r += (y - r) * r;
 }
 
-/* fmax would lose a NaN. */
+/* The larger of both; NaN if a is. fmax would drop it. */
 static double larger(double a, double b)
 {
     return isnan(a) || a > b ? a : b;
 }
 
-/* `slack` and `rel` times max(1, |r|) are allowed. */
+/* Allowed is slack + rel * max(1, |r|). */
 static void add_lse(struct sums *s, double y, double r, double slack, double rel)
 {
     s->lse = larger(fabs(y - r), s->lse);
@@ -56,7 +56,7 @@ static double gain_error(const struct sums *s)
     return s->error_r == 0.0 ? 0.0 : fabs(s->error_r / s->r_sq);
 }
 
-/* Row of the whole case of a row that the expectation samples. */
+/* Row in the outputs of the whole case of a row that the expectation samples. */
 static int64_t row_of_whole(const struct kvg_expectation *e, const struct kvg_prepared *whole,
                             const struct kvg_ref_row *at)
 {
@@ -91,10 +91,10 @@ int kvg_plain_check(const struct kvg_expectation *e, const struct kvg_prepared *
     return 0;
 }
 
-/* What the kernel under test does where the references looked. */
+/* Errors of the kernel under test in the sampled groups, against the plain output. */
 struct seen {
-    double rel, rel_root, lse; /* largest; rel_root: times the root of the keys */
-    double gain_sq;            /* sum of squares */
+    double rel, rel_root, lse; /* e, E and l of the header */
+    double gain_sq;            /* sum of (gain - 1)^2 */
     int64_t groups;
 };
 
@@ -130,7 +130,7 @@ static struct seen look(const struct kvg_expectation *e, const struct kvg_prepar
     return seen;
 }
 
-/* The worst group of all, by how far it is beyond a limit. */
+/* The group with the largest ratio of an error to its limit. */
 struct worst {
     double ratio; /* error over what is allowed */
     int64_t seq, head, failures;
@@ -147,8 +147,8 @@ static void note(struct worst *w, int64_t seq, int64_t head, const char *what, d
     *w = (struct worst){ratio, seq, head, w->failures, what, got, allowed};
 }
 
-/* Group (seq, head) into *s; the number of its elements that see a key. *empty is set when a row that sees
- * none is not zero with an lse of -infinity. */
+/* Adds group (seq, head) to *s and returns the number of its elements that see a key. Sets *empty when a row
+ * that sees none is not zero with an lse of -infinity. */
 static int64_t sum_group(const struct kvg_prepared *whole, const struct kvg_plain *plain, const uint16_t *out,
                          const float *lse, int64_t seq, int64_t head, double slack, struct sums *s,
                          int *empty)
@@ -175,11 +175,13 @@ static int64_t sum_group(const struct kvg_prepared *whole, const struct kvg_plai
 
 static void say(const struct worst *w, int64_t groups, char *reason, size_t size)
 {
-    snprintf(reason, size,
-             "whole: %lld faults in %lld (sequence, head) groups, worst at sequence %lld head %lld: %s %.3g "
-             "against the plain FP32 kernel, allowed %.3g",
-             (long long)w->failures, (long long)groups, (long long)w->seq, (long long)w->head, w->what,
-             w->got, w->allowed);
+    const int used =
+        snprintf(reason, size,
+                 "whole: %lld faults in %lld (sequence, head) groups, worst at sequence %lld head %lld: %s",
+                 (long long)w->failures, (long long)groups, (long long)w->seq, (long long)w->head, w->what);
+    if (w->allowed > 0.0)
+        snprintf(reason + used, size - (size_t)used, " %.3g against the plain FP32 kernel, allowed %.3g",
+                 w->got, w->allowed);
 }
 
 /* f of the header. */
@@ -221,7 +223,8 @@ int kvg_compare_whole(const struct kvg_expectation *e, const struct kvg_prepared
             const int64_t n =
                 sum_group(whole, plain, out, lse, seq, head, room(&seen) * seen.lse, &s, &empty);
             if (empty)
-                note(&worst, seq, head, "a row without a visible key is not empty", NAN, 0.0);
+                note(&worst, seq, head, "a row without a visible key is not zero with an lse of -infinity",
+                     NAN, 0.0);
             if (n == 0)
                 continue;
             const double rel_allowed = rel_of(&seen, keys_of(whole, seq)),

@@ -1,41 +1,49 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * verify_whole.h: every sequence and head of a large case of which the exact references see a few sequences.
+ * whole.h: checks every sequence and head of a case that is too large for the exact references, which then
+ * see a few sequences only.
  *
- * A plain FP32 kernel on the device (the "plain" output below) attends to the same bits as the kernel under
- * test, for all sequences.
+ * A plain FP32 kernel on the device attends to the same bits as the kernel under test, for all sequences. Its
+ * output is called the plain output.
  *
- * First the plain kernel itself is held to the exact reference, on every (sequence, head) that the
- * expectation samples: relative L2 error and lse error over max(1, |lse|) up to KVG_PLAIN_REL. FP32 sums of n
- * terms stray like a random walk, so that limit grows with the root of the keys beyond KVG_PLAIN_KEYS. It is
- * a hundredth of a rounding to bf16 or less.
+ * Step 1: the plain kernel is compared with the exact reference, on every (sequence, head) that the
+ * expectation samples. Its relative L2 error and its lse error over max(1, |lse|) must not exceed
+ * KVG_PLAIN_REL. FP32 sums of n terms stray like a random walk, so beyond KVG_PLAIN_KEYS keys the limit grows
+ * with the square root of the keys. It is at most a hundredth of a rounding to bf16.
  *
- * Then the kernel under test is held to the plain output on every (sequence, head) that sees a key. Its
- * sequences draw their values from one distribution, so the errors of a right kernel are exchangeable but for
- * the number of keys n and the sharpness of a head's softmax: what it does to a sequence nobody looked at is
- * distributed as what it does to those that the references judged. Over n keys a relative L2 error stays what
- * it is where V has no mean (error and output shrink together) and falls with sqrt(n) where it has one.
+ * Step 2: the kernel under test is compared with the plain output, on every (sequence, head) that sees a key.
+ * All sequences draw their values from one distribution, so the errors of a right kernel are exchangeable,
+ * except for the number of keys n and the sharpness of a head's softmax: its errors on a sequence that the
+ * references did not see have the distribution of its errors on those that they did see. With n a relative L2
+ * error stays the same where V has mean zero (error and output shrink together), and falls with sqrt(n) where
+ * V has a mean.
  *
- * Let e and E be the largest relative L2 error and the largest times sqrt(n), g the root mean square of gain
- * - 1 and l the largest |lse error|, against the plain output, over the m sampled groups, which passed every
- * check. Then a group of n keys must keep to
+ * The limits come from the m sampled groups, which passed every check. Against the plain output, over these
+ * groups:
  *
- *   relative L2 error <= f max(e, E / sqrt(n)) + 2^-8, f = 3 + 8 / m. Between heads the width of the logits
- * differs by up to 2, and with it the error by up to 2.1; a group's error, the root of a sum over head_dim
- * elements or more, scatters by a tenth around that: 3. The second term is for few sampled groups that may
- * all have been mild. Where one key carries the output, one rounding hits all elements alike and e may be
- * small by chance: 2^-8 is all that rounding to bf16 can do.
+ *   e   largest relative L2 error
+ *   E   largest relative L2 error times sqrt(n)
+ *   g   root mean square of gain - 1
+ *   l   largest |lse error|
  *
- *   |gain - 1| <= t g + 2^-8 where that is less. t is Student's quantile with m degrees of freedom, of the
- * share of the false-alarm rate that one group has.
+ * A group of n keys must keep
  *
- *   |lse error| <= f l + 2 KVG_PLAIN_REL max(1, |lse|).
+ *   relative L2 error <= f max(e, E / sqrt(n)) + 2^-8,   f = 3 + 8 / m
+ *       The width of the logits differs by up to 2 between heads, and with it the error by up to 2.1. The
+ *       error of a group, the root of a sum over head_dim elements or more, scatters by a tenth around that:
+ *       3 in all. 8 / m is for few sampled groups, which may all have small errors by chance. 2^-8: where one
+ *       key carries the output, one rounding hits all elements alike and e may be small by chance; rounding
+ *       to bf16 can do no more.
+ *   |gain - 1| <= t g + 2^-8, or the limit above where that is less
+ *       t is Student's quantile with m degrees of freedom, for the part of the false-alarm rate that one
+ *       group has.
+ *   |lse error| <= f l + 2 KVG_PLAIN_REL max(1, |lse|)
  *
- * NaN never passes. Rows that see no key are zero with an lse of -infinity, in every sequence. The part must
- * hold a sequence at least half as long as the longest: short ones say little of long ones.
+ * NaN never passes. Rows that see no key must be zero with an lse of -infinity, in every sequence. The part
+ * must hold a sequence at least half as long as the longest: short sequences say little about long ones.
  *
- * A fault that touches all sequences alike is the references' to find; here those are found that touch one
- * sequence, one split, one page beyond the sampled ones.
+ * The references find faults that hit all sequences alike. This comparison finds those that hit one sequence,
+ * one split or one page outside the sample.
  */
 #ifndef KVG_HARNESS_VERIFY_WHOLE_H
 #define KVG_HARNESS_VERIFY_WHOLE_H
@@ -53,12 +61,12 @@ struct kvg_plain {
 };
 void kvg_plain_free(struct kvg_plain *plain);
 
-/* Step 1; e belongs to a part of `whole`, or to all of it. 0, or -1 with a sentence in why. */
+/* Step 1. e belongs to a part of `whole`, or to all of it. 0, or -1 with a sentence in why. */
 int kvg_plain_check(const struct kvg_expectation *e, const struct kvg_prepared *whole,
                     const struct kvg_plain *plain, char *why, size_t size);
-/* Step 2, for an output that passed kvg_compare_attention, which has filled `row`. out as there but of the
- * whole case; lse may be NULL. Fills n_device_checked and device_rel_l2; a fault makes the row incorrect,
- * with its sequence and head in the reason. 0, or -1 when out of memory. */
+/* Step 2, for an output that passed kvg_compare_attention, which has filled `row`. out and lse are as there,
+ * but of the whole case; lse may be NULL. Fills n_device_checked and device_rel_l2. A fault makes the row
+ * incorrect, with its sequence and head in the reason. 0, or -1 when out of memory. */
 int kvg_compare_whole(const struct kvg_expectation *e, const struct kvg_prepared *whole,
                       const struct kvg_plain *plain, const uint16_t *out, const float *lse,
                       struct kvg_row *row, struct kvg_error *error);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bounds_fixture.h: a problem, the plainest arithmetic, and its bound, for tests of the bounds.
+ * bounds_fixture.h: a problem, plain FP32 arithmetic, and its bound, for tests of the bounds.
  */
 #ifndef KVG_TESTS_BOUNDS_FIXTURE_H
 #define KVG_TESTS_BOUNDS_FIXTURE_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * prepared_values.h: values for a prepared case that no input distribution offers, put into its Q, its cache
- * and its scales; and the random numbers they are made of.
+ * prepared_values.h: puts values that no input distribution has into Q, the cache and the scales of a
+ * prepared case; and the random numbers that they are made of.
  */
 #ifndef KVG_TESTS_PREPARED_VALUES_H
 #define KVG_TESTS_PREPARED_VALUES_H
@@ -35,7 +35,7 @@ static inline int64_t rng_below(struct rng *r, int64_t n)
     return (int64_t)(rng_bits(r) % (uint64_t)n);
 }
 
-/* Nearly normal: the sum of four uniforms, variance 1, within +-3.47. Fast enough for millions. */
+/* Nearly normal: a sum of four uniform numbers, variance 1, within +-3.47. Fast enough for millions. */
 static inline double rng_normal(struct rng *r)
 {
     const uint64_t bits = rng_bits(r);
@@ -79,7 +79,7 @@ static inline float k_value(struct rng *r, const struct values *w, const uint16_
         return (float)(w->k * (x + 10.0 * rng_normal(r)));
     if (w->k_pattern == K_CHANNEL_OUTLIER && d % 29 == 3)
         return (float)(w->k * 20.0 * x);
-    /* The match of a query: logit about 8 standard deviations above the rest. */
+    /* A key that matches a query: its logit is about 8 standard deviations above the rest. */
     if ((w->k_pattern == K_NEEDLE && t == n / 3) || (w->k_pattern == K_SINK && t == 0))
         return (float)(w->k * 8.0 / sqrt((double)head_dim) * (double)kvg_ref_bf16_decode(q[d]) / w->q);
     /* Logits that rise to the end, so that the running max keeps moving. */
@@ -99,7 +99,7 @@ static inline float v_value(struct rng *r, const struct values *w, int64_t t, in
         return (float)(w->v * (1.0 + x));
     case V_OUTLIER:
         return (float)(w->v * (rng_unit(r) < 0.001 ? x + 10.0 * rng_normal(r) : x));
-    case V_TREND: /* positive first, negative later: partial sums far above the result */
+    case V_TREND: /* positive first, negative later: partial sums are far above the result */
         return (float)(w->v * (cos(3.141592653589793 * (double)t / (double)n) + 0.1 * x));
     default:
         return (float)(w->v * x);
@@ -139,8 +139,8 @@ static inline void fill_cache_from(struct kvg_prepared *p, struct kvg_pages *pag
                         p->c.head_dim, p->slot_mapping, p->store_tokens, p->c.kv_heads, p->c.head_dim);
 }
 
-/* K (tensor 1) and V (2) of each KV head carry a factor of their own, so that scales differ; Q makes up for
- * that of K, so that logits do not. */
+/* K (tensor 1) and V (2) of each KV head have a factor of their own, so that scales differ between heads. Q
+ * is divided by the factor of K, so that logits do not. */
 static inline double head_factor(int64_t tensor, int64_t kv_head)
 {
     struct rng r = {(uint64_t)(tensor * 1000 + kv_head)};

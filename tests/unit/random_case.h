@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * random_case.h: cases for tests of case strings: random ones, the same in every run, and those of a text.
+ * random_case.h: cases for tests of case strings: random ones, the same in every run, and the case of a text.
  */
 #ifndef KVG_TESTS_RANDOM_CASE_H
 #define KVG_TESTS_RANDOM_CASE_H
@@ -15,19 +15,19 @@
 #include "harness/case/case.h"
 
 static uint64_t random_state = 20260729;
-static inline uint64_t next(void) /* xorshift64* */
+static inline uint64_t random_next(void) /* xorshift64* */
 {
     random_state ^= random_state >> 12;
     random_state ^= random_state << 25;
     random_state ^= random_state >> 27;
     return random_state * UINT64_C(2685821657736338717);
 }
-static inline int64_t between(int64_t low, int64_t high)
+static inline int64_t random_between(int64_t low, int64_t high)
 {
-    return low + (int64_t)(next() % (uint64_t)(high - low + 1));
+    return low + (int64_t)(random_next() % (uint64_t)(high - low + 1));
 }
 
-/* Any values, contradictions included: formatting and parsing do not care. */
+/* Any values, contradictions included: formatting and parsing accept them. */
 static inline void random_case(struct kvg_case *c)
 {
     static const char *const kernels[] = {"best", "cpu/*", "cpu/dequant_avx2", "a=b", "x"};
@@ -35,34 +35,34 @@ static inline void random_case(struct kvg_case *c)
                                          "v_small", "dir/my=own.h5", "needle"};
     static const double caps[] = {0, 30, 50, 0.1f, 1e-7f, 12345.678f};
     memset(c, 0, sizeof *c);
-    strcpy(c->kernel, kernels[between(0, 4)]);
-    strcpy(c->input, inputs[between(0, 5)]);
-    c->phase = (enum kvg_phase)between(0, 3);
-    c->path = (enum kvg_path)between(0, 2);
-    c->kv_cache_dtype = (enum kvg_cache_dtype)between(0, 3);
-    c->scheme = (enum kvg_scheme)between(0, 1);
-    c->calibration = (enum kvg_calibration)between(0, 2);
-    c->observer = (enum kvg_ref_observer)between(0, 2);
-    c->layer = between(-1, 40);
-    c->batch = between(1, 300);
-    c->context = between(1, 1 << 20);
-    c->q_len = between(0, 1)                  ? between(1, 4000)
+    strcpy(c->kernel, kernels[random_between(0, 4)]);
+    strcpy(c->input, inputs[random_between(0, 5)]);
+    c->phase = (enum kvg_phase)random_between(0, 3);
+    c->path = (enum kvg_path)random_between(0, 2);
+    c->kv_cache_dtype = (enum kvg_cache_dtype)random_between(0, 3);
+    c->scheme = (enum kvg_scheme)random_between(0, 1);
+    c->calibration = (enum kvg_calibration)random_between(0, 2);
+    c->observer = (enum kvg_ref_observer)random_between(0, 2);
+    c->layer = random_between(-1, 40);
+    c->batch = random_between(1, 300);
+    c->context = random_between(1, 1 << 20);
+    c->q_len = random_between(0, 1)           ? random_between(1, 4000)
                : c->phase == KVG_PHASE_APPEND ? 0
                : c->phase == KVG_PHASE_DECODE ? 1
                                               : c->context;
-    c->kv_heads = between(1, 16);
-    c->q_heads = between(1, 64);
-    c->head_dim = between(1, 512);
-    c->block_size = between(8, 256);
-    c->layout = (enum kvg_layout)between(0, 1);
-    c->lengths = (enum kvg_lengths)between(0, 1);
-    c->window = between(0, 1) ? 0 : between(1, 5000);
-    c->soft_cap = caps[between(0, 5)];
-    c->accumulate = (enum kvg_accumulate)between(0, 2);
-    c->flush_tiles = c->accumulate == KVG_ACCUMULATE_HOPPER_TWO_LEVEL ? between(1, 9) : 0;
-    c->threads = between(0, 64);
-    c->seed = between(0, 2) ? (uint64_t)between(0, 5) : next() >> 1;
-    c->cache_state = (enum kvg_cache_state)between(0, 2);
+    c->kv_heads = random_between(1, 16);
+    c->q_heads = random_between(1, 64);
+    c->head_dim = random_between(1, 512);
+    c->block_size = random_between(8, 256);
+    c->layout = (enum kvg_layout)random_between(0, 1);
+    c->lengths = (enum kvg_lengths)random_between(0, 1);
+    c->window = random_between(0, 1) ? 0 : random_between(1, 5000);
+    c->soft_cap = caps[random_between(0, 5)];
+    c->accumulate = (enum kvg_accumulate)random_between(0, 2);
+    c->flush_tiles = c->accumulate == KVG_ACCUMULATE_HOPPER_TWO_LEVEL ? random_between(1, 9) : 0;
+    c->threads = random_between(0, 64);
+    c->seed = random_between(0, 2) ? (uint64_t)random_between(0, 5) : random_next() >> 1;
+    c->cache_state = (enum kvg_cache_state)random_between(0, 2);
 }
 
 static inline int same_case(const struct kvg_case *a, const struct kvg_case *b)
@@ -79,7 +79,7 @@ static inline int same_case(const struct kvg_case *a, const struct kvg_case *b)
 }
 
 /* The case of a text, completed. 0, or -1 with the contradiction in error. */
-static inline int complete(const char *text, struct kvg_case *c, struct kvg_error *error)
+static inline int complete_case(const char *text, struct kvg_case *c, struct kvg_error *error)
 {
     if (kvg_case_parse(text, c, error))
         fail_msg("%s: %s", text, error->text);

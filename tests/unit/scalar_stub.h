@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * scalar_stub.h: the kernel of scalar_attention.h as a struct kvg_kernel, for code that reads its name and its
- * declaration and never calls it. A test sets scalar_declared before it asks for an expectation.
+ * scalar_stub.h: the kernel of scalar_attention.h as a struct kvg_kernel, for code that reads its name and
+ * its declaration and never calls it. A test sets scalar_declared before it asks for an expectation.
  */
 #ifndef KVG_TESTS_SCALAR_STUB_H
 #define KVG_TESTS_SCALAR_STUB_H

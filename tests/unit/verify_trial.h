@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * verify_trial.h: a small case, the output that the kernel of scalar_attention.h gives it, with a fault or without,
- * and the verdict on that output.
+ * verify_trial.h: a small case, the output that the kernel of scalar_attention.h gives it, with a fault or
+ * without, and the verdict on that output.
  */
 #ifndef KVG_TESTS_VERIFY_TRIAL_H
 #define KVG_TESTS_VERIFY_TRIAL_H

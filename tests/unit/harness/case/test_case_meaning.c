@@ -15,26 +15,27 @@ static void what_follows_is_filled_in(void **unused)
     struct kvg_error error = {0};
     cpu_set_t cpus;
     (void)unused;
-    assert_int_equal(complete("phase=decode context=4k", &c, &error), 0);
+    assert_int_equal(complete_case("phase=decode context=4k", &c, &error), 0);
     assert_int_equal(c.q_len, 1);
     assert_int_equal(sched_getaffinity(0, sizeof cpus, &cpus), 0);
     assert_int_equal(c.threads, CPU_COUNT(&cpus));
-    assert_int_equal(complete("phase=prefill context=300", &c, &error), 0);
+    assert_int_equal(complete_case("phase=prefill context=300", &c, &error), 0);
     assert_int_equal(c.q_len, 300);
-    assert_int_equal(complete("phase=append context=300", &c, &error), 0);
+    assert_int_equal(complete_case("phase=append context=300", &c, &error), 0);
     assert_int_equal(c.q_len, 16);
-    assert_int_equal(complete("phase=store path=fp8 context=300", &c, &error), 0);
+    assert_int_equal(complete_case("phase=store path=fp8 context=300", &c, &error), 0);
     assert_int_equal(c.path, KVG_PATH_NONE);
     assert_int_equal(c.q_len, 300);
     assert_int_equal(
-        complete("kv_cache_dtype=auto scheme=per_head calibration=dataset observer=minmax", &c, &error), 0);
+        complete_case("kv_cache_dtype=auto scheme=per_head calibration=dataset observer=minmax", &c, &error),
+        0);
     assert_int_equal(c.scheme, KVG_PER_TENSOR);
     assert_int_equal(c.calibration, KVG_CALIBRATION_NONE);
     assert_int_equal(c.observer, KVG_REF_STATIC_MINMAX);
-    assert_int_equal(complete("calibration=random_tokens observer=minmax layer=7", &c, &error), 0);
+    assert_int_equal(complete_case("calibration=random_tokens observer=minmax layer=7", &c, &error), 0);
     assert_int_equal(c.observer, KVG_REF_STATIC_MINMAX);
     assert_int_equal(c.layer, -1);
-    assert_int_equal(complete("calibration=dataset observer=minmax", &c, &error), 0);
+    assert_int_equal(complete_case("calibration=dataset observer=minmax", &c, &error), 0);
     assert_int_equal(c.observer, KVG_REF_MINMAX);
 }
 
@@ -80,7 +81,7 @@ static void contradictions_are_refused(void **unused)
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct kvg_case c;
         struct kvg_error error = {0};
-        if (complete(bad[i][0], &c, &error) != -1)
+        if (complete_case(bad[i][0], &c, &error) != -1)
             fail_msg("completed '%s'", bad[i][0]);
         assert_int_equal(error.exit_code, KVG_EXIT_USAGE);
         if (!strstr(error.text, bad[i][1]))
@@ -97,16 +98,16 @@ static void captured_input_fixes_the_shape(void **unused)
     (void)unused;
     if (kvg_captured_read_info("smollm2", &info, &error))
         fail_msg("%s", error.text);
-    assert_int_equal(complete("input=smollm2 context=1k", &c, &error), 0);
+    assert_int_equal(complete_case("input=smollm2 context=1k", &c, &error), 0);
     assert_int_equal(c.q_heads, 9);
     assert_int_equal(c.kv_heads, 3);
     assert_int_equal(c.head_dim, 64);
     assert_int_equal(c.layer, info.layers[0]);
-    assert_int_equal(complete("input=smollm2 context=1M", &c, &error), -1);
+    assert_int_equal(complete_case("input=smollm2 context=1M", &c, &error), -1);
     assert_non_null(strstr(error.text, "context=1048576"));
-    assert_int_equal(complete("input=smollm2 context=1k layer=17", &c, &error), -1);
+    assert_int_equal(complete_case("input=smollm2 context=1k layer=17", &c, &error), -1);
     assert_non_null(strstr(error.text, "holds layers"));
-    assert_int_equal(complete("input=no_such_file.h5 context=1k", &c, &error), -1);
+    assert_int_equal(complete_case("input=no_such_file.h5 context=1k", &c, &error), -1);
     assert_non_null(strstr(error.text, "no_such_file.h5"));
 }
 
@@ -142,7 +143,7 @@ static void vllm_offers_what_its_sources_say(void **unused)
             struct kvg_error error = {0};
             char text[256];
             snprintf(text, sizeof text, "%s %s", where[w], table[i].what);
-            assert_int_equal(complete(text, &c, &error), 0);
+            assert_int_equal(complete_case(text, &c, &error), 0);
             if (kvg_case_offered_by_vllm(&c) != wanted[w])
                 fail_msg("%s: offered_by_vllm is not %d", text, wanted[w]);
         }
@@ -186,7 +187,7 @@ static void predictions_have_no_kernel_and_no_clock(void **unused)
         struct kvg_error error = {0};
         struct kvg_row row;
         char why[256] = "", text[KVG_CASE_STRING_MAX];
-        assert_int_equal(complete(table[i].text, &c, &error), 0);
+        assert_int_equal(complete_case(table[i].text, &c, &error), 0);
         assert_int_equal(kvg_case_predicts(&c), 1);
         assert_string_equal(c.kernel, table[i].kernel);
         assert_int_equal(c.cache_state, KVG_STATE_NONE);
@@ -211,10 +212,11 @@ static void problem_is_the_case(void **unused)
     struct kvg_error error = {0};
     struct kvg_problem p;
     (void)unused;
-    assert_int_equal(complete("phase=append path=fp8 batch=3 context=1000 q_len=5 heads=28/4 head_dim=64 "
-                              "block_size=8 layout=HND window=77 soft_cap=30 threads=2 scheme=per_head",
-                              &c, &error),
-                     0);
+    assert_int_equal(
+        complete_case("phase=append path=fp8 batch=3 context=1000 q_len=5 heads=28/4 head_dim=64 "
+                      "block_size=8 layout=HND window=77 soft_cap=30 threads=2 scheme=per_head",
+                      &c, &error),
+        0);
     kvg_case_problem(&c, &p);
     assert_int_equal(p.phase, KVG_PHASE_APPEND);
     assert_int_equal(p.path, KVG_PATH_FP8);
@@ -236,11 +238,11 @@ static void problem_is_the_case(void **unused)
     assert_true(p.soft_cap == 30.0f);
     assert_int_equal(p.causal, 1);
     assert_int_equal(p.threads, 2);
-    assert_int_equal(complete("kv_cache_dtype=fp8_e5m2", &c, &error), 0);
+    assert_int_equal(complete_case("kv_cache_dtype=fp8_e5m2", &c, &error), 0);
     kvg_case_problem(&c, &p);
     assert_int_equal(p.q_dtype, KVG_BF16);
     assert_int_equal(p.kv_dtype, KVG_E5M2);
-    assert_int_equal(complete("kv_cache_dtype=auto phase=store", &c, &error), 0);
+    assert_int_equal(complete_case("kv_cache_dtype=auto phase=store", &c, &error), 0);
     kvg_case_problem(&c, &p);
     assert_int_equal(p.kv_dtype, KVG_BF16);
     assert_int_equal(p.path, KVG_PATH_NONE);
@@ -254,8 +256,8 @@ static void row_holds_the_case(void **unused)
     char id[17];
     (void)unused;
     assert_int_equal(
-        complete("phase=decode calibration=dataset scheme=per_tensor context=4k threads=3 soft_cap=0.5", &c,
-                 &error),
+        complete_case("phase=decode calibration=dataset scheme=per_tensor context=4k threads=3 soft_cap=0.5",
+                      &c, &error),
         0);
     assert_int_equal(kvg_row_init(&row), 0);
     assert_int_equal(kvg_case_to_row(&c, &row), 0);

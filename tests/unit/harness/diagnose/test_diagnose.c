@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_diagnose.c: a wrong output is named after its fault. The faults come from the scalar kernel of
- * scalar_attention.h, which shares no code with the suppositions; the stores are made wrong here. Also: the
- * evidence says what the comparison says, and the block of a failed row holds what it promises.
+ * test_diagnose.c: the diagnosis of a wrong output names its fault. The faults come from the scalar kernel of
+ * scalar_attention.h, which shares no code with the suppositions; wrong stores are made here. Also: the
+ * evidence agrees with the comparison, and the block of a failed row has the promised lines.
  */
 #include <stdarg.h>
 #include <setjmp.h>
@@ -80,7 +80,8 @@ static struct kvg_failure failure_of(const struct trial *t)
     return (struct kvg_failure){.expectation = t->e, .kernel = &scalar_stub, .out = t->out, .lse = t->lse};
 }
 
-/* As the harness does where an output holds NaN: once more, with zeros in the slots that no sequence owns. */
+/* The harness does this where an output holds NaN: another run, with zeros in the slots that no sequence
+ * owns. */
 static void run_on_zeros(struct trial *t, const struct scalar_kernel *k)
 {
     const int64_t slots = t->p.num_blocks * t->p.problem.block_size,
@@ -138,7 +139,7 @@ static const struct seeded {
     {FAULT_E5M2_AS_E4M3, KVG_FAULT_ENCODING, DEC, KVG_CACHE_FP8_E5M2, 0, 0, 0},
 };
 
-/* Each fault on both paths where it exists there; and the words name the rows. */
+/* Each fault, on both paths where it exists on both. */
 static void test_faults_are_named(void **state)
 {
     (void)state;
@@ -179,7 +180,7 @@ static void test_faults_are_named(void **state)
     assert_int_equal(wrong, 0);
 }
 
-/* What only the caller knows. */
+/* Facts that only the caller knows. */
 static void test_facts_of_the_run(void **state)
 {
     (void)state;
@@ -205,7 +206,7 @@ static void test_facts_of_the_run(void **state)
     f.old_output = 1;
     kvg_diagnose_attention(&f, &d);
     assert_int_equal(d.suspected, KVG_FAULT_STALE_STATE);
-    /* Outputs never written hold what the harness put there. */
+    /* Elements that are not written hold what the harness put there. */
     f.old_output = 0;
     memset(t.out + 5 * c.head_dim, 0xff, (size_t)c.head_dim * sizeof *t.out);
     kvg_diagnose_attention(&f, &d);
@@ -227,7 +228,7 @@ static void test_evidence_says_what_the_row_says(void **state)
     c.q_len = 5;
     trial_make(&t, &c, &k);
     assert_int_equal(t.row.status, KVG_PASSED);
-    /* sequence 1, query 2, head 6: dim 9 is one, far too much; head 3 of query 0 of sequence 0 has a NaN */
+    /* sequence 1, query 2, head 6, dim 9 is 100; sequence 0, query 0, head 3, dim 1 is NaN */
     const int64_t place = (t.p.cu_q_lens[1] + 2) * c.q_heads + 6;
     struct kvg_error error = {0};
     t.out[place * c.head_dim + 9] = 0x42c8u; /* 100 */
@@ -352,7 +353,7 @@ static enum kvg_fault_class named(const struct kvg_prepared *p, const uint8_t *k
     return d.suspected;
 }
 
-/* What a store leaves that does not divide by the scale but does `how` to the quotient's code. */
+/* Wrong stores, made from the right one. */
 static void test_stores_are_named(void **state)
 {
     (void)state;
@@ -375,7 +376,7 @@ static void test_stores_are_named(void **state)
                 v[(p.slot_mapping[i] * heads + h) * dim + d] =
                     kvg_ref_fp8_encode(KVG_REF_E4M3, kvg_ref_bf16_decode(p.v[(i * heads + h) * dim + d]));
     assert_int_equal(named(&p, k, v), KVG_FAULT_SCALE_DROPPED);
-    /* towards zero: the code below where the right one is above the quotient */
+    /* rounded towards zero: one code less where the right code is above the quotient */
     memcpy(v, right_v, bytes);
     for (int64_t i = 0; i < p.total_kv; i++)
         for (int64_t h = 0; h < heads; h++)
@@ -385,7 +386,7 @@ static void test_stores_are_named(void **state)
                 *code -= fabsf(kvg_ref_fp8_decode(KVG_REF_E4M3, *code)) > fabsf(x);
             }
     assert_int_equal(named(&p, k, v), KVG_FAULT_ENCODING);
-    /* the last token not stored, then one dim of all tokens not */
+    /* the last token is not stored, then one dim of all tokens */
     memcpy(v, right_v, bytes);
     memset(v + p.slot_mapping[p.total_kv - 1] * heads * dim, 0x7f, (size_t)(heads * dim));
     memset(k + p.slot_mapping[p.total_kv - 1] * heads * dim, 0x7f, (size_t)(heads * dim));
@@ -395,7 +396,7 @@ static void test_stores_are_named(void **state)
     for (int64_t i = 0; i < p.total_kv * heads; i++)
         k[(p.slot_mapping[i / heads] * heads + i % heads) * dim + dim - 1] = 0x7f;
     assert_int_equal(named(&p, k, v), KVG_FAULT_HEAD_DIM);
-    /* a slot that nobody owns */
+    /* a slot that no token owns */
     memcpy(k, right_k, bytes);
     char *owned = calloc((size_t)(p.num_blocks * p.problem.block_size), 1);
     int64_t free_slot = 0;

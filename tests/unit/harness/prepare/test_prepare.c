@@ -8,7 +8,7 @@
 
 /* ---------------------------------------------------------------------------------------- lengths */
 
-/* Lengths that sit one below, at and one above a page or a tile, one empty, the longest first. */
+/* Lengths one below, at and one above a page or a tile; one sequence is empty, the longest is the first. */
 static void test_ragged_lengths(void **state)
 {
     (void)state;
@@ -118,7 +118,7 @@ static void check_pages(const struct kvg_case *c)
             owner[slot] = 1;
         }
     }
-    for (int64_t b = 0; b < c->batch; b++) /* spare entries name a page nobody owns */
+    for (int64_t b = 0; b < c->batch; b++) /* spare entries name a page that no sequence owns */
         for (int64_t i = (p.seq_lens[b] + bs - 1) / bs; i < p.block_table_stride; i++)
             assert_int_equal(page_used[p.block_table[b * p.block_table_stride + i]], 0);
     assert_true(p.num_blocks >= used + 3);
@@ -159,7 +159,7 @@ static void test_pages(void **state)
         }
 }
 
-/* Another seed, another shuffle; the same seed, the same. */
+/* The shuffle of the pages depends on the seed alone. */
 static void test_shuffle_follows_seed(void **state)
 {
     (void)state;
@@ -179,7 +179,7 @@ static void test_shuffle_follows_seed(void **state)
     kvg_prepared_free(&other);
 }
 
-/* The case's thread count decides no bit. */
+/* The number of threads changes no bit. */
 static void test_threads_change_nothing(void **state)
 {
     (void)state;
@@ -242,8 +242,8 @@ static void test_absurd_sizes(void **state)
     expect_refusal(&c, KVG_EXIT_USAGE, "nrmal");
 }
 
-/* Offsets beyond 2^31 elements: one cache of 2.1e9 e4m3 codes would not fit a test, so the views' arithmetic
- * is checked with a table that names a far page. */
+/* Offsets beyond 2^31 elements: a cache of 2.1e9 codes is too large for a test, so the index arithmetic is
+ * checked with a table that names a far page. */
 static void test_offsets_are_64_bit(void **state)
 {
     (void)state;

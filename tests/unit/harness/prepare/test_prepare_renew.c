@@ -64,7 +64,7 @@ static void test_renew(void **state)
     assert_int_equal(kvg_prepared_renew(&p, 99, &error), 0);
     assert_ptr_equal(p.k_cache, k_cache);
     assert_memory_not_equal(p.k_cache, before, bytes);
-    /* lengths moved on by one, and every page was dealt to one owner again, elsewhere */
+    /* lengths moved on by one sequence, and every page has one owner again, most of them another */
     int64_t moved = 0, owned = 0;
     char *owner = calloc((size_t)p.num_blocks, 1);
     for (int64_t i = 0; i < c.batch; i++) {

@@ -5,7 +5,7 @@
 #include "harness/inputs/inputs.h"
 #include "tests/unit/prepare_fixture.h"
 
-/* What an observer sees of the small case's input, fetched once: absmax[sample][head]. */
+/* absmax[sample][head] of the input of the small case, as an observer sees it; computed once. */
 static const float *seen(const struct kvg_case *c, enum kvg_tensor tensor, enum kvg_token_set set,
                          int64_t *samples)
 {
@@ -24,7 +24,7 @@ static const float *seen(const struct kvg_case *c, enum kvg_tensor tensor, enum 
     return absmax[tensor][set];
 }
 
-/* Largest |x| of one head (or all, head < 0) of a set, reduced by hand. */
+/* Largest |x| of one head (head < 0: of all) of a set, reduced here. */
 static float hand_absmax(const struct kvg_case *c, enum kvg_tensor tensor, enum kvg_token_set set, int head,
                          enum kvg_ref_observer observer)
 {

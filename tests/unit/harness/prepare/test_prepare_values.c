@@ -5,7 +5,7 @@
 #include "tests/unit/prepare_fixture.h"
 
 /* A cached value times its scale is within half a step of the source, or clipped. e4m3 has 3 fraction bits.
- */
+ * */
 static void check_cache_values(const struct kvg_case *c)
 {
     struct kvg_prepared p;
@@ -51,7 +51,7 @@ static void test_cache_values(void **state)
     check_cache_values(&c);
 }
 
-/* A bf16 cache holds the source's bits. */
+/* A bf16 cache holds the bits of the source. */
 static void test_auto_keeps_bits(void **state)
 {
     (void)state;
@@ -124,7 +124,8 @@ static void test_quantised_q(void **state)
     kvg_prepared_free(&p);
 }
 
-/* Phase store: no queries, the padding tokens' rows are NaN, the expectation is the filled cache. */
+/* Phase store: there are no queries, rows of padding tokens are NaN, and the filled cache is what is
+ * expected. */
 static void test_store_phase(void **state)
 {
     (void)state;

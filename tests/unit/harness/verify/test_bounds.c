@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_bounds.c: the bounds against brute force. Constants against exhaustive rounding; the worst case
- * against an adversary who may turn every rounding any way the declaration allows; tails against sums of
- * Poisson and Gaussian probabilities.
+ * test_bounds.c: the bounds against brute force: constants against exhaustive rounding, the worst case
+ * against an adversary that turns every rounding in any direction the declaration allows, tails against sums
+ * of Poisson and Gaussian probabilities.
  */
 #include "reference/tensor_core.h"
 #include "tests/unit/bounds_fixture.h"
 
 /* ---------------------------------------------------------------- constants */
 
-/* Largest relative rounding error of bf16 over a binade of FP32 values: tends to 2^-8, never above. */
+/* Largest relative rounding error of bf16 over a binade of FP32 values: close to 2^-8, never above it. */
 static void test_unit_roundoff(void **state)
 {
     (void)state;
@@ -25,7 +25,7 @@ static void test_unit_roundoff(void **state)
     assert_true(bound_of(&p, &a).out_rel == 0x1p-8);
 }
 
-/* eta of E4M3 with offset 2^8, from a rounding written here: 3 fraction bits down to 2^-6, steps of 2^-9
+/* eta of E4M3 with offset 2^8, against a rounding of this test: 3 fraction bits down to 2^-6, steps of 2^-9
  * below. */
 static void test_p_rounding(void **state)
 {
@@ -108,7 +108,7 @@ static void test_accumulators(void **state)
 
 /* A chain of e4m3 products through a unit that keeps 13 fraction bits. */
 struct chain {
-    double error;          /* what the unit is off by */
+    double error;          /* error of the unit */
     double plain, aligned; /* what the bound allows without the floors, and with them */
 };
 
@@ -132,7 +132,7 @@ static struct chain chain_of(const struct kvg_ref_mma_model *unit, const struct 
     return c;
 }
 
-/* Subnormal operands lose more than their size says, which is what the floors are for. */
+/* Subnormal operands lose more than their size suggests: the floors are for them. */
 static void test_subnormals_in_narrow_accumulators(void **state)
 {
     (void)state;
@@ -161,8 +161,8 @@ static void test_subnormals_in_narrow_accumulators(void **state)
         const struct chain c = chain_of(kvg_ref_mma_model_by_name(names[trial / 3 % 2]), &b, x, y, n);
         assert_true(c.error <= c.aligned);
     }
-    /* 2^-9 * 448 is 0.875 but aligned as 2^2 by its exponents, -6 and 8; 31 products of 0.94 * 2^-11 vanish.
-     */
+    /* 2^-9 * 448 is 0.875, but its exponents, -6 and 8, align it as 2^2. So 31 products of 0.94 * 2^-11
+     * vanish. */
     memset(x, 0x08, sizeof x);
     memset(y, 0x0f, sizeof y);
     x[0] = 0x01;
@@ -172,8 +172,8 @@ static void test_subnormals_in_narrow_accumulators(void **state)
     assert_true(c.error > 3.0 * c.plain && c.error <= c.aligned);
 }
 
-/* One key is one logit: its cut sums are the error of the lse, in full and always the same way where all
- * products have one sign. */
+/* One key is one logit: the error of its cut sums is the error of the lse. It always has the same sign where
+ * all products have one sign. */
 static void test_lse_of_cut_logits(void **state)
 {
     (void)state;
@@ -213,7 +213,7 @@ static void test_lse_of_cut_logits(void **state)
         closest = fmax(closest, fabs(error) / kvg_bound_lse_probable(&fp32, &row, &tail));
     }
     assert_true(sum == -size);  /* never up */
-    assert_true(closest > 3.0); /* FP32's allowance would not do */
+    assert_true(closest > 3.0); /* the allowance for FP32 would be too small */
 }
 
 /* ---------------------------------------------------------------- the worst case */
@@ -226,7 +226,7 @@ struct small {
     double s[KEYS_MAX], spread[KEYS_MAX], v[KEYS_MAX]; /* logits, |scale| sum |q k|, values */
 };
 
-/* The sums of the reference, by their definition. */
+/* The sums that the reference gives, by their definition. */
 static void small_terms(const struct small *x, const struct kvg_bound *b, struct kvg_bound_row *row,
                         struct kvg_bound_element *e)
 {
@@ -262,7 +262,8 @@ static void small_terms(const struct small *x, const struct kvg_bound *b, struct
     kvg_bound_fill_row(b, row);
 }
 
-/* The output when bit j of `turn` says which way logit j errs, bit n + j which way P does, 2n + j V. */
+/* The output where bit j of `turn` is the direction in which logit j errs, bit n + j that of P, 2n + j of V.
+ * */
 static double turned(const struct small *x, const struct kvg_bound *b, const struct kvg_bound_row *row,
                      unsigned turn, double *lse)
 {
@@ -272,7 +273,8 @@ static double turned(const struct small *x, const struct kvg_bound *b, const str
     for (int j = 0; j < x->n; j++) {
         const double logit_sign = turn >> j & 1 ? 1.0 : -1.0, p_sign = turn >> (x->n + j) & 1 ? 1.0 : -1.0;
         const double v_sign = turn >> (2 * x->n + j) & 1 ? 1.0 : -1.0;
-        /* a holds a deepest-max allowance that one key cannot use up: the exponential and the argument */
+        /* of `a` only the exponential and the argument: one key cannot use up its allowance for the deepest
+         * max */
         const double t = b->logit_rel * x->spread[j] + b->exp_rel + 4.0 * KVG_U_F32 * fabs(row->lse);
         const double w = exp(x->s[j] - max + logit_sign * t);
         const double rounded = w + p_sign * fmin(w, fmax(b->p_rel * w, b->p_abs));
@@ -327,12 +329,13 @@ static void test_worst_case_against_an_adversary(void **state)
             closest_lse = fmax(closest_lse, fabs(lse - row.lse) / lse_bound);
         }
     }
-    /* The adversary comes near: the bound is no larger than it has to be. */
+    /* The adversary comes close to the bound, so it is no larger than it has to be. */
     assert_true(closest > 0.9);
     assert_true(closest_lse > 0.5);
 }
 
-/* Logits so large that their errors pass 1: the bound still holds, and one-hot rows stay checkable. */
+/* Logits so large that their errors exceed 1: the bound still holds, and one-hot rows can still be checked.
+ * */
 static void test_worst_case_of_large_logits(void **state)
 {
     (void)state;
@@ -483,8 +486,8 @@ static void test_drift(void **state)
     assert_true(moved > 20 && moved < 2 * 20 * N / 4); /* some keys, not most */
 }
 
-/* Three keys over and over: whichever of them can move moves in all its places at once, and all of those but
- * the first of each split are told to be the same. */
+/* Three keys that repeat: one that can move moves in all its places at once, and all of these except the
+ * first of each split count as the same. */
 static void test_drift_of_equal_keys(void **state)
 {
     (void)state;
@@ -525,7 +528,7 @@ static void test_drift_of_equal_keys(void **state)
         double flip_sum, flip_same;
         const struct kvg_ref_drift drift = {.flip_sum = &flip_sum, .flip_same = &flip_same};
         assert_int_equal(kvg_ref_attention_drift(&a, &how, &model, &row, 1, NULL, NULL, &drift), 0);
-        /* 15 places of each key in either split, of one weight. */
+        /* Each key has 15 places in either split, all with one weight. */
         assert_true(fabs(flip_same - flip_sum * 14.0 / 15.0) <= 1e-9 * flip_sum);
         moved += flip_sum > 0.0;
     }
@@ -542,7 +545,7 @@ static void test_bennett(void **state)
         const double tail = tails[i];
         /* Small terms: a Gaussian tail, t = s sqrt(2 L). */
         assert_true(fabs(kvg_bound_bennett(4.0, 1e-9, tail) / (2.0 * sqrt(2.0 * tail)) - 1.0) < 1e-6);
-        /* The definition of its inverse, in general. */
+        /* In general: the definition of its inverse. */
         for (double variance = 1e-9; variance < 1e3; variance *= 7.3) {
             const double t = kvg_bound_bennett(variance, 0.5, tail), u = t * 0.5 / variance;
             assert_true(fabs(variance / 0.25 * ((1.0 + u) * log1p(u) - u) / tail - 1.0) < 1e-6);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_bounds_nearest.c: bounds of accumulators that round to nearest, against chains of FP16 sums in
- * integers.
+ * test_bounds_nearest.c: bounds of accumulators that round to nearest, against chains of FP16 sums computed
+ * in integers.
  */
 #include "tests/unit/bounds_fixture.h"
 
-/* FP16 in integers: numbers are multiples of 2^-48, as all products of FP16 numbers are. Ties to even, steps
- * of 2^-24 at the least. */
+/* FP16 in integers: numbers are multiples of 2^-48, as all products of FP16 numbers are. Ties go to even; the
+ * smallest step is 2^-24. */
 static __int128 fp16_of(__int128 x)
 {
     const __int128 size = x < 0 ? -x : x;
@@ -53,8 +53,8 @@ static struct kvg_arithmetic fp16_arithmetic(int64_t chain)
     return a;
 }
 
-/* Sums of all sizes, subnormals included: |error| <= ((1 + u)^n - 1) sum |x y| + n u 2^-14, which logits and
- * values share; and ten times their random part, sqrt(n) u, is never reached. */
+/* Sums of all sizes, subnormals included: |error| <= ((1 + u)^n - 1) sum |x y| + n u 2^-14, for logits as for
+ * values. Ten times the random part, sqrt(n) u, is never reached. */
 static void test_nearest_against_integers(void **state)
 {
     (void)state;
@@ -84,11 +84,11 @@ static void test_nearest_against_integers(void **state)
         closest = fmax(closest, sum.error / (sqrt((double)n) * 0x1p-11 * sum.size + n * row.narrow_floor));
         assert_true(closest < 10.0);
     }
-    assert_true(needs_floor > 100); /* without the smallest normal subnormal sums would break it */
+    assert_true(needs_floor > 100); /* without the part for subnormals, some sums would exceed the bound */
     assert_true(closest > 0.5);
 }
 
-/* 1 + 2^-11 is a tie and stays 1: the worst case is reached. Cutting off would lose as much as twice that. */
+/* 1 + 2^-11 is a tie and stays 1, so the worst case is reached. Cutting off may lose twice as much. */
 static void test_nearest_worst_case_is_reached(void **state)
 {
     (void)state;
@@ -114,7 +114,7 @@ static void test_nearest_worst_case_is_reached(void **state)
     assert_true(nearest.floors.q == 0.0 && nearest.floors.v == 0.0 && truncated.floors.v == 0x1p-14);
     assert_true(truncated.logit_rel > 2.0 * nearest.logit_rel);
     assert_true(truncated.logit_noise > 4.0 * nearest.logit_noise);
-    /* FP32 accumulators round to nearest whatever is declared. */
+    /* FP32 accumulators round to nearest, whatever is declared. */
     a = fp32_arithmetic();
     const struct kvg_bound plain = bound_of(&p, &a);
     a.accumulator_rounding = KVG_ROUND_NEAREST;
@@ -124,8 +124,8 @@ static void test_nearest_worst_case_is_reached(void **state)
     assert_memory_equal(&same, &plain, sizeof plain);
 }
 
-/* Outputs of 512 keys in chains of 16 by FP16 arithmetic: the probable bound holds, is less than half of that
- * for cut sums, and equal keys widen it, by the root of their number and never beyond the worst case. */
+/* Outputs of 512 keys in chains of 16, by FP16 arithmetic: the probable bound holds, and it is less than half
+ * of the bound for cut sums. Equal keys widen it, but not beyond the worst case. */
 static void test_nearest_probable(void **state)
 {
     (void)state;

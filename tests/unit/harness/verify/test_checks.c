@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_checks.c: the ratio of an error to what is allowed, where numbers are missing or infinite; the table of
- * checks; and the sentences of checks that failed.
+ * test_checks.c: the ratio of an error to what is allowed, where numbers are missing or infinite; the table
+ * of checks; and the sentences of checks that failed.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -51,8 +51,8 @@ static void test_ratio(void **state)
     }
 }
 
-/* Names are all different and fit the evidence; each ratio column is its check's; kinds of shares follow each
- * other as their checks do. */
+/* Names differ and fit the evidence, ratio columns belong to their checks, and the checks of classes of keys
+ * have the order of enum kvg_share_kind. */
 static void test_table(void **state)
 {
     (void)state;
@@ -81,7 +81,7 @@ static void test_table(void **state)
     assert_int_equal(KVG_CHECK_SLOT + KVG_SHARE_KINDS, KVG_CHECKS);
 }
 
-/* The worst of several numbers is kept, the failed ones are counted. */
+/* The worst of several numbers is kept, and those that fail are counted. */
 static void test_note(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_compare.c: outputs that the checks cannot judge are mistrusted; empty rows; what the columns of a row
- * say.
+ * test_compare.c: outputs that the checks cannot judge are mistrusted; rows without a visible key; the error
+ * columns of a row.
  */
 #include "tests/unit/verify_trial.h"
 
@@ -20,15 +20,15 @@ static void test_zero_reference_is_mistrusted(void **state)
     judge(&t, &k.declared, 1);
     assert_int_equal(t.row.status, KVG_MISTRUSTED);
     assert_non_null(strstr(t.row.reason, "zero everywhere"));
-    /* But a value that is not zero is wrong all the same. */
+    /* A value that is not zero is still wrong. */
     t.out[3] = kvg_ref_bf16_encode(1e-3f);
     judge(&t, &k.declared, 1);
     assert_int_equal(t.row.status, KVG_INCORRECT);
     trial_free(&t);
 }
 
-/* Values that cancel, v of a key against that of its opposite, under weights that are almost equal: less is
- * left than two levels of 14 bits may be off by. FP32 has no such excuse. */
+/* The values of two keys cancel, under weights that are almost equal. Less is left than the error of two
+ * levels of 14 bits, so the output is undefined for such accumulators, and defined for FP32. */
 static void test_undefined_is_mistrusted(void **state)
 {
     (void)state;
@@ -122,7 +122,7 @@ static void test_empty_rows(void **state)
     trial_free(&t);
 }
 
-/* The row says how much was looked at, and unsampled rows may not be NaN either. */
+/* n_checked counts the sampled rows; NaN is found in the other rows too. */
 static void test_counts_and_unsampled_nan(void **state)
 {
     (void)state;
@@ -156,7 +156,7 @@ static void test_counts_and_unsampled_nan(void **state)
 
 /* ---------------------------------------------------------------- errors as numbers */
 
-/* rel L2 figures against sums formed here from the FP64 oracle. */
+/* Relative L2 errors against sums formed here from the FP64 reference. */
 static void test_error_columns(void **state)
 {
     (void)state;

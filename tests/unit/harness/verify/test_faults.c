@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_faults.c: wrong outputs are caught, each by the check that is meant for it, whatever the context and the
- * declared accumulators. The wrong outputs come from the kernel of scalar_attention.h with one fault each.
+ * test_faults.c: wrong outputs are caught, each by the check that is meant for it, whatever the context and
+ * the declared accumulators. The wrong outputs come from the kernel of scalar_attention.h with one fault
+ * each.
  */
 #include "tests/unit/verify_trial.h"
 
 /* ---------------------------------------------------------------- faults */
 
-/* A fault, where it shows, and the check meant for it. */
+/* A fault, the case that shows it, and the check meant for it. */
 struct seeded {
     enum fault fault;
     const char *name, *check;
@@ -135,7 +136,7 @@ static void test_faults_are_caught(void **state)
     assert_int_equal(missed, 0);
 }
 
-/* Zeros and a negated output of one case, where fixed tolerances accept them. */
+/* Zeros and a negated output are rejected in a case where fixed tolerances would accept them. */
 enum sums { SUMS_FP32, SUMS_HALF, SUMS_NARROW };
 static void reject_zeros(enum kvg_path path, int64_t context, enum sums sums)
 {
@@ -174,7 +175,7 @@ static void reject_zeros(enum kvg_path path, int64_t context, enum sums sums)
     assert_int_equal(t.row.status, KVG_INCORRECT);
     assert_true(broke(&t.row, "probable"));
     assert_true(broke(&t.row, "gain"));
-    /* zero_ratio is what an all-zero output gets. */
+    /* zero_ratio is the ratio that an all-zero output gets. */
     assert_true(fabs(t.row.prob_ratio_max / promised - 1.0) < 1e-12);
     trial_free(&t);
 }
@@ -219,7 +220,7 @@ static void judge_chain(int64_t context, int flushed, int honest, struct trial *
     judge(t, &k.declared, 1);
 }
 
-/* One chain shows in the gain, whatever the kernel declares, from a thousand keys on; two levels pass. */
+/* From 1000 keys on, a single chain breaks the gain, whatever the kernel declares. Two levels pass. */
 static void test_narrow_accumulator(void **state)
 {
     (void)state;
@@ -249,7 +250,7 @@ static void test_narrow_accumulator(void **state)
     }
 }
 
-/* The answer to other inputs of the same shape. */
+/* The output for other inputs of the same shape is rejected. */
 static void test_stale_output(void **state)
 {
     (void)state;
@@ -287,7 +288,8 @@ static void test_reason_names_the_element(void **state)
     trial_free(&t);
 }
 
-/* A kernel that declares an accumulator of 4 bits has an element bound that zeros pass; the gain has not. */
+/* A kernel that declares an accumulator of 4 bits has element bounds that zeros pass. The gain rejects them.
+ * */
 static void test_generous_declaration_does_not_help(void **state)
 {
     (void)state;
@@ -304,7 +306,8 @@ static void test_generous_declaration_does_not_help(void **state)
     judge(&t, &k.declared, 0);
     assert_int_equal(t.row.status, KVG_INCORRECT);
     assert_true(broke(&t.row, "gain"));
-    /* With an exponential that is good to a factor of two, nothing is left to judge by. */
+    /* With an exponential that may be off by a factor of two, no check can tell zeros from the right output.
+     * */
     k.declared.exp2_rel_error = 0.5;
     judge(&t, &k.declared, 0);
     assert_int_equal(t.row.status, KVG_MISTRUSTED);

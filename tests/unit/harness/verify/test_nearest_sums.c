@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_nearest_sums.c: sizes of a row's inputs and numbers of equal keys, against loops over the plain
+ * test_nearest_sums.c: sizes of the inputs of a row, and numbers of equal keys, against loops over the plain
  * tensors.
  */
 #include <stdarg.h>
@@ -41,7 +41,7 @@ static void prepare(struct kvg_prepared *p, enum kvg_path path, enum kvg_cache_d
     give_values(p, &values, 5);
 }
 
-/* Of the sources, whose codes are equal when they are. */
+/* Largest number of equal keys, counted in the source: equal source keys have equal codes. */
 static int64_t most_equal(const struct kvg_prepared *p, int64_t seq, int64_t head)
 {
     const int64_t n = p->seq_lens[seq], d = p->c.head_dim, stride = p->c.kv_heads * d;
@@ -117,7 +117,7 @@ static void test_rows(void **state)
     }
 }
 
-/* Nothing is asked of the inputs where it does not matter. */
+/* Kernels with other accumulators need none of these numbers. */
 static void test_nothing_for_other_sums(void **state)
 {
     (void)state;

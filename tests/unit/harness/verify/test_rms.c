@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_rms.c: sums of squared errors against noise whose size is known, because the test made it: outputs
- * that err as predicted pass at every seed, those that err a few times as much in every element do not,
- * although no single element is beyond what one may.
+ * test_rms.c: sums of squared errors against noise whose size is known, because the test made it. Outputs
+ * that err as predicted pass with every seed. Outputs that err a few times as much in every element fail,
+ * although no single element exceeds its own limit.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -17,8 +17,8 @@
 
 enum { ROWS = 64, DIM = 128 };
 
-/* Rows of N(0, 1), with noise of `actual` on top, rounded to bf16; `alike`: one noise for all elements of a
- * row. What is declared is `declared`. */
+/* Rows of N(0, 1) plus noise of size `actual`, rounded to bf16. alike: 1 for one noise for all elements of a
+ * row. declared: the size that the kernel declares. */
 static void make(struct rng *r, double actual, double declared, int alike, struct kvg_rms *sums)
 {
     memset(sums, 0, sizeof *sums);
@@ -47,7 +47,7 @@ static struct kvg_rms_result result_of(const struct kvg_rms *sums)
     return result;
 }
 
-/* Noise far below a step, about a step, far above; independent, and alike in a row. */
+/* Noise far below a step, of about a step, and far above it; independent, and alike in a row. */
 static void noise_of_the_declared_size_passes(void **state)
 {
     static const double sizes[] = {1e-7, 1e-5, 1e-4, 1e-3, 4e-3, 0.02, 0.3};
@@ -63,8 +63,8 @@ static void noise_of_the_declared_size_passes(void **state)
             }
 }
 
-/* The prediction itself: for loud noise the error is noise and rounding, for quiet noise a step now and then.
- */
+/* The prediction: for loud noise the error is noise and rounding, for quiet noise it is an occasional step.
+ * */
 static void prediction_is_near(void **state)
 {
     struct kvg_rms sums;
@@ -79,9 +79,9 @@ static void prediction_is_near(void **state)
     assert_true(result.rms > 0.5 * result.predicted && result.rms < result.predicted);
 }
 
-/* Every element errs twice as much as declared where noise is loud, ten times where it is quiet: with so many
- * rows that is beyond chance, though hardly any single element is beyond the five to six sizes that one may
- * err by. */
+/* Every element errs twice as much as declared where noise is loud, ten times where it is quiet. With so many
+ * rows that cannot be chance, although hardly any single element errs by the five to six sizes that it may.
+ * */
 static void more_noise_than_declared_is_seen(void **state)
 {
     struct kvg_rms sums;

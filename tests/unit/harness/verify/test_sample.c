@@ -68,7 +68,7 @@ static void test_sample(void **state)
     check_sample(&c, 0, 1e7, 1);
 }
 
-/* First, last and boundary queries of a prefill are in; a small case is checked whole. */
+/* First, last and boundary queries of a prefill are sampled; a small case is sampled whole. */
 static void test_sample_positions(void **state)
 {
     (void)state;

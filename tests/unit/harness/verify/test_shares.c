@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_shares.c: kernels that get one class of keys slightly wrong, by less than a single element, a
- * gain or an lse shows.
+ * test_shares.c: kernels that get one class of keys slightly wrong, by less than any single element, gain or
+ * lse shows.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -45,7 +45,7 @@ static struct scalar_kernel kernel_of(enum kvg_path path, int64_t split)
     return k;
 }
 
-/* Output of a kernel, its verdict and what the shares say. Row and results are filled. */
+/* Runs a kernel; fills row, results and checks from its output. */
 static void judge(const struct kvg_prepared *p, const struct scalar_kernel *k, struct kvg_row *row,
                   struct kvg_share_result results[KVG_SHARE_KINDS], struct kvg_check checks[KVG_CHECKS])
 {
@@ -73,7 +73,7 @@ struct wrong {
     enum kvg_share_kind kind;
     int64_t class;
     struct scalar_wrong_keys wrong; /* of a page of 16, 1040 keys, splits of 260 */
-    const char *where;              /* as a failed row tells it */
+    const char *where;              /* words for the class in a failed row */
 };
 
 static const struct wrong faults[] = {
@@ -100,7 +100,7 @@ static const struct wrong faults[] = {
 };
 enum { FAULTS = sizeof faults / sizeof faults[0] };
 
-/* A case with its kernel, judged with a fault (or none) of so many times the table's excess. */
+/* A verdict on a kernel with a fault of the table, its excess multiplied by `times`, or with none. */
 struct tried {
     struct kvg_row row;
     struct kvg_share_result results[KVG_SHARE_KINDS];
@@ -140,7 +140,7 @@ static int says(const struct kvg_row *row, enum kvg_check_id check)
     return strstr(row->reason, word) != NULL;
 }
 
-/* 3e-4 of the table's excess is found and told right, and no other check says a word. */
+/* 3e-4 of the excess in the table is found and named, and no other check breaks. */
 static void test_small_faults(void **state)
 {
     (void)state;
@@ -182,7 +182,7 @@ static void test_small_faults(void **state)
     }
 }
 
-/* Where V has a mean, a share differs from the output by little, and more is needed: 3 %. */
+/* Where V has a mean, a share is nearly a multiple of the output, so only larger faults are found: 3 %. */
 static void test_values_with_a_mean(void **state)
 {
     (void)state;
@@ -201,8 +201,8 @@ static void test_values_with_a_mean(void **state)
     }
 }
 
-/* One split, so no split to tell; a page of 96 slots in groups of two; a page of 8 with fewer keys than that.
- */
+/* Numbers of classes: no class for a single split, groups of two for a page of 96 slots, fewer keys than a
+ * page of 8 has slots. */
 static void test_classes(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_systematic.c: gain and offset of a group against regressions done by hand, and when a gain means
- * something.
+ * test_systematic.c: gain and offset of a group against regressions done here, and where a gain means
+ * nothing.
  */
 #include "harness/verify/systematic.h"
 #include "tests/unit/bounds_fixture.h"
@@ -48,7 +48,7 @@ static void test_gain_and_offset(void **state)
     }
 }
 
-/* What the standard for narrow accumulators loses is forgiven, and no more: sum loss |r| / sum r^2. */
+/* The loss of the standard for narrow accumulators is forgiven, and no more: sum loss |r| / sum r^2. */
 static void test_gain_with_a_loss(void **state)
 {
     (void)state;
@@ -78,13 +78,12 @@ static void test_gain_with_a_loss(void **state)
     assert_true(a.gain == b.gain && a.offset == b.offset);
     assert_true(b.gain_limit >= a.gain_limit + lost / squares);
     assert_true(b.offset_limit >= a.offset_limit + all / DIM);
-    /* Beyond that the steps of elements that a loss may carry over a boundary. */
+    /* In addition the limit has the steps of elements that a loss may carry across a boundary. */
     assert_true(b.gain_limit < a.gain_limit + lost / squares + 0x1p-7);
     assert_true(fabs(a.gain - 1.0) > a.gain_limit && fabs(b.gain - 1.0) > b.gain_limit);
 }
 
-/* A softmax that is one-hot returns few significands; noise may carry all elements of one across a boundary.
- */
+/* A one-hot softmax returns few significands; noise may carry all elements of one across a boundary. */
 static void test_gain_of_few_significands(void **state)
 {
     (void)state;
@@ -113,8 +112,8 @@ static void test_gain_of_few_significands(void **state)
     assert_true(b.gain_limit - KVG_GAIN_ALLOWANCE < (a.gain_limit - KVG_GAIN_ALLOWANCE) / 5.0);
 }
 
-/* What the standard may be off by, over the output: lambda times its noise, a row's dims together, plus what
- * it is forgiven; zeros break a gain limit below 1 and no other. */
+/* `undefined` is the error of the standard over the output: lambda times its noise, added linearly over the
+ * dims of a row, plus the forgiven loss. Zeros break a gain limit below 1 and no other. */
 static void test_defined(void **state)
 {
     (void)state;
