@@ -6,6 +6,7 @@
  * The next tile is prefetched through the block table while this one is worked on, because the hardware's
  * prefetcher stops at every page, or is switched off.
  */
+#include "attention.h"
 #include "attention_call.h"
 
 #include <math.h>

@@ -7,7 +7,7 @@
 #ifndef KVG_KERNELS_CPU_ATTENTION_PLAN_H
 #define KVG_KERNELS_CPU_ATTENTION_PLAN_H
 
-#include "attention.h"
+#include "attention_ops.h"
 
 enum {
     KVG_SPLIT_TOKENS = 4096,    /* keys per split of the context; a multiple of KVG_TILE */
@@ -37,5 +37,12 @@ struct kvg_attention_plan {
 
 void kvg_attention_plan(const struct kvg_attention_ops *ops, const struct kvg_problem *problem,
                         struct kvg_attention_plan *plan);
+
+/* The entry points of struct kvg_kernel that need the problem alone: supports, arithmetic, workspace_bytes. */
+int kvg_attention_supports(const struct kvg_attention_ops *ops, enum kvg_path path,
+                           const struct kvg_problem *problem, char *why, size_t size);
+void kvg_attention_arithmetic(const struct kvg_attention_ops *ops, const struct kvg_problem *problem,
+                              struct kvg_arithmetic *out);
+int64_t kvg_attention_workspace(const struct kvg_attention_ops *ops, const struct kvg_problem *problem);
 
 #endif

@@ -4,7 +4,7 @@
  * the one that runs everywhere; the only one that reads e4m3fnuz. A dot product runs in eight partial sums,
  * so that the baseline vector unit can take it, and its order does not depend on the compiler.
  */
-#include "attention.h"
+#include "attention_ops.h"
 #include "exp2.h"
 
 #include <math.h>

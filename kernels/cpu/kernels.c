@@ -4,6 +4,7 @@
  * instruction set. The entry points differ in nothing but that binding.
  */
 #include "attention.h"
+#include "attention_plan.h"
 #include "store.h"
 
 /* rank: the instruction set decides; a plug-in that wants to be `best` takes more than 100. */

@@ -3,13 +3,11 @@
  * softmax_avx2.h: the softmax of one row of a tile with AVX2; part of attention_avx2.c, which includes it
  * once.
  */
-#include "attention.h"
+#include "attention_ops.h"
 #include "exp2.h"
 
 #include <immintrin.h>
 #include <math.h>
-
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 ALWAYS_INLINE __m256 exp2_8(__m256 x)
 {

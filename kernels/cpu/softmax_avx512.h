@@ -4,15 +4,13 @@
  * rounding to e4m3, and the row of a tile that is made of them. Included once by each kernel on AVX-512 (F
  * and DQ).
  */
-#include "attention.h"
+#include "attention_ops.h"
 #include "exp2.h"
 
 #include <immintrin.h>
 #include <math.h>
 
 enum { VECTOR = 16 };
-
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 /* Below 2^-126 the result is 0: VSCALEFPS takes 70 ns where it makes a subnormal. */
 ALWAYS_INLINE __m512 exp2_16(__m512 x)

@@ -23,7 +23,7 @@
 
 #include <cmocka.h>
 
-#include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention_ops.h"
 #include "kernels/cpu/exp2.h"
 #include "reference/formats.h"
 

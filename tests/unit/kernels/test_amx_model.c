@@ -5,6 +5,8 @@
  * tiles and for the turns between them and the general path; the calls of both are counted, so that neither
  * goes untested.
  */
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention_plan.h"
 #include "tests/unit/kernel_check.h"
 #include "tests/unit/tile_model.h"
 
