@@ -15,10 +15,25 @@
 #include <string.h>
 
 static const struct kvg_kernel *const cpu_kernels[] = {
-    &kvg_cpu_store_scalar, &kvg_cpu_store_avx2,         &kvg_cpu_store_avx512,   &kvg_cpu_dequant_scalar,
-    &kvg_cpu_dequant_avx2, &kvg_cpu_dequant_avx512,     &kvg_cpu_fp8_scalar,     &kvg_cpu_fp8_avx2,
-    &kvg_cpu_fp8_avx512,   &kvg_cpu_dequant_avx512fp16, &kvg_cpu_fp8_avx512fp16, &kvg_cpu_dequant_amx,
-    &kvg_cpu_fp8_amx,
+    &kvg_cpu_store_scalar,
+#if defined(__x86_64__)
+    &kvg_cpu_store_avx2,     &kvg_cpu_store_avx512,
+#elif defined(__aarch64__)
+    &kvg_cpu_store_neon,
+#endif
+    &kvg_cpu_dequant_scalar,
+#if defined(__x86_64__)
+    &kvg_cpu_dequant_avx2,   &kvg_cpu_dequant_avx512,
+#elif defined(__aarch64__)
+    &kvg_cpu_dequant_neon,
+#endif
+    &kvg_cpu_fp8_scalar,
+#if defined(__x86_64__)
+    &kvg_cpu_fp8_avx2,       &kvg_cpu_fp8_avx512,     &kvg_cpu_dequant_avx512fp16,
+    &kvg_cpu_fp8_avx512fp16, &kvg_cpu_dequant_amx,    &kvg_cpu_fp8_amx,
+#elif defined(__aarch64__)
+    &kvg_cpu_fp8_neon,
+#endif
 };
 enum { CPU_KERNELS = sizeof cpu_kernels / sizeof *cpu_kernels };
 

@@ -122,7 +122,7 @@ struct kvg_attention_ops {
 };
 
 extern const struct kvg_attention_ops kvg_attention_scalar, kvg_attention_avx2, kvg_attention_avx512,
-    kvg_attention_avx512fp16, kvg_attention_amx;
+    kvg_attention_avx512fp16, kvg_attention_amx, kvg_attention_neon;
 
 /* For the micro-kernels: the parts of one, specialised by constant arguments. */
 #define ALWAYS_INLINE static inline __attribute__((always_inline))

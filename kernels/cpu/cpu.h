@@ -15,7 +15,8 @@ enum kvg_isa {
     KVG_ISA_AVX512,
     KVG_ISA_AVX512VBMI,
     KVG_ISA_AVX512FP16,
-    KVG_ISA_AMX
+    KVG_ISA_AMX,
+    KVG_ISA_NEON
 };
 
 /* 1 if this CPU and this operating system run it; else 0 and one sentence in why[0..size). */
@@ -31,10 +32,11 @@ static inline int64_t kvg_dtype_bytes(enum kvg_dtype dtype)
 }
 const char *kvg_dtype_name(enum kvg_dtype dtype);
 
-extern const struct kvg_kernel kvg_cpu_store_scalar, kvg_cpu_store_avx2, kvg_cpu_store_avx512;
+extern const struct kvg_kernel kvg_cpu_store_scalar, kvg_cpu_store_avx2, kvg_cpu_store_avx512,
+    kvg_cpu_store_neon;
 extern const struct kvg_kernel kvg_cpu_dequant_scalar, kvg_cpu_dequant_avx2, kvg_cpu_dequant_avx512,
-    kvg_cpu_dequant_avx512fp16, kvg_cpu_dequant_amx;
+    kvg_cpu_dequant_avx512fp16, kvg_cpu_dequant_amx, kvg_cpu_dequant_neon;
 extern const struct kvg_kernel kvg_cpu_fp8_scalar, kvg_cpu_fp8_avx2, kvg_cpu_fp8_avx512,
-    kvg_cpu_fp8_avx512fp16, kvg_cpu_fp8_amx;
+    kvg_cpu_fp8_avx512fp16, kvg_cpu_fp8_amx, kvg_cpu_fp8_neon;
 
 #endif

@@ -98,12 +98,18 @@ int kvg_cpu_has(enum kvg_isa isa, char *why, size_t size)
         return has_avx512fp16(why, size);
     case KVG_ISA_AMX:
         return has_amx(why, size);
+    case KVG_ISA_NEON:
+        break;
     }
     return kvg_cpu_no(why, size, "unknown instruction set %d", (int)isa);
 }
 #else
 int kvg_cpu_has(enum kvg_isa isa, char *why, size_t size)
 {
-    return isa == KVG_ISA_SCALAR ? 1 : kvg_cpu_no(why, size, "this CPU is not an x86-64");
+#if defined(__aarch64__)
+    if (isa == KVG_ISA_NEON) /* part of every AArch64 CPU that runs Linux */
+        return 1;
+#endif
+    return isa == KVG_ISA_SCALAR ? 1 : kvg_cpu_no(why, size, "the kernel is for another CPU architecture");
 }
 #endif

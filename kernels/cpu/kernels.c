@@ -11,6 +11,7 @@
 enum {
     RANK_SCALAR = 10,
     RANK_AVX2 = 20,
+    RANK_NEON = 20,
     RANK_AVX512 = 30,
     RANK_AMX_PART = 33, /* of AMX where its tiles are not full */
     RANK_AVX512FP16 = 35,
@@ -102,4 +103,12 @@ ATTENTION_KERNEL(dequant, DEQUANT, amx, AMX,
                  "bf16 matrix tiles (AMX) into FP32; codes decoded through VBMI tables", NULL, amx_rank)
 ATTENTION_KERNEL(fp8, FP8, amx, AMX, "FlashAttention-3's FP8 rules on bf16 matrix tiles (AMX)",
                  quantize_avx512_run, amx_rank)
+#endif
+
+#if defined(__aarch64__)
+STORE_KERNEL(neon, NEON, "store and quantise, 4 elements at a time")
+ATTENTION_KERNEL(dequant, DEQUANT, neon, NEON, "attention in FP32 with FMA; codes decoded through FP16", NULL,
+                 NULL)
+ATTENTION_KERNEL(fp8, FP8, neon, NEON, "FlashAttention-3's FP8 rules in FP32 with FMA", quantize_neon_run,
+                 NULL)
 #endif

@@ -26,6 +26,6 @@ int kvg_store_supports(const struct kvg_store_ops *ops, const struct kvg_problem
 int kvg_store_run(const struct kvg_store_ops *ops, const struct kvg_store_args *args);
 int kvg_quantize_q_run(const struct kvg_store_ops *ops, const struct kvg_quantize_q_args *args);
 
-extern const struct kvg_store_ops kvg_store_scalar, kvg_store_avx2, kvg_store_avx512;
+extern const struct kvg_store_ops kvg_store_scalar, kvg_store_avx2, kvg_store_avx512, kvg_store_neon;
 
 #endif
