@@ -91,7 +91,7 @@ CUDA_LIBS  = -L$(CUDA_HOME)/lib64 -lcudart_static -lstdc++ -lm -ldl -lpthread -l
 # One set of flags per instruction set; the file's suffix says which. Chosen at run time by CPU features. A file is
 # compiled only for the architecture that has its instruction set; CPU_ARCH is what the compiler compiles for.
 CPU_ARCH ?= $(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null)))
-ISA_SUFFIXES_x86_64  := avx2 avx512 avx512vbmi avx512fp16
+ISA_SUFFIXES_x86_64  := avx2 avx512 avx512vbmi avx512fp16 amx
 ISA_SUFFIXES_aarch64 := neon
 ISA_SUFFIXES := $(ISA_SUFFIXES_x86_64) $(ISA_SUFFIXES_aarch64)
 # sources_for ARCHITECTURE,FILES
@@ -100,6 +100,7 @@ ISA_avx2       := -mavx2 -mfma -mf16c -mbmi2
 ISA_avx512     := $(ISA_avx2) -mavx512f -mavx512bw -mavx512vl -mavx512dq
 ISA_avx512vbmi := $(ISA_avx512) -mavx512vbmi -mavx512bf16
 ISA_avx512fp16 := $(ISA_avx512) -mavx512fp16
+ISA_amx        := $(ISA_avx512vbmi) -mavx512vbmi2 -mamx-tile -mamx-bf16
 isa_flags = $(ISA_$(lastword $(subst _, ,$(basename $(notdir $(1))))))
 
 # ---------------------------------------------------------------- sources

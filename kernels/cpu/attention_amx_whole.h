@@ -2,7 +2,7 @@
  *
  * attention_amx_whole.h: a whole tile (64 keys, all of them visible to every row) of one KV head on the
  * matrix tiles of AMX: logits, softmax and values in one call, for up to 16 rows. Part of
- * attention_amx_avx512vbmi.c.
+ * attention_amx.c.
  *
  * What limits decode on one thread is neither computing nor memory but how little of the two overlaps. So
  * this path has a fixed schedule. Blocks of 32 keys by 64 dims are decoded one block ahead of the tiles, and
@@ -58,7 +58,7 @@ static int64_t whole_columns(int64_t rows)
     return 4 * quads_of(rows);
 }
 
-/* Q lies behind the copy that attention_amx_avx512vbmi.c has for itself, WHOLE_ROWS rows. */
+/* Q lies behind the copy that attention_amx.c has for itself, WHOLE_ROWS rows. */
 static int64_t whole_q_at(int64_t dim)
 {
     return WHOLE_ROWS * dim;

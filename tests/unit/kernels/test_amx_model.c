@@ -15,7 +15,7 @@
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,avx512vbmi2,avx512bf16,avx2,fma,f16c,bmi2")
 #define kvg_attention_amx amx_on_model
-#include "kernels/cpu/attention_amx_avx512vbmi.c"
+#include "kernels/cpu/attention_amx.c"
 #undef kvg_attention_amx
 #pragma GCC pop_options
 

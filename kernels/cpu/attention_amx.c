@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attention_amx_avx512vbmi.c: attention on the matrix tiles of AMX (TDPBF16PS): 16 x 16 sums over 32 bf16
+ * attention_amx.c: attention on the matrix tiles of AMX (TDPBF16PS): 16 x 16 sums over 32 bf16
  * products in 16 cycles, where VDPBF16PS of the same CPU needs 512 cycles. What is left to do is decoding.
  *
  * Logits. K decoded row by row is the left operand as it lies there; Q, packed once as pairs of dims by rows,
@@ -11,8 +11,6 @@
  * Whole tiles of up to 16 rows take the faster path of attention_amx_whole.h; what is here does the rest:
  * many rows, other values of head_dim, a soft cap, tiles that some row sees in part.
  */
-#pragma GCC target("amx-tile,amx-bf16,avx512vbmi2")
-
 #include "amx_tiles.h"
 #include "attention_avx512.h"
 #include "attention_amx_whole.h"
