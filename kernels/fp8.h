@@ -7,10 +7,10 @@
  * Header-only and without other headers of kvgauge, so that a plug-in needs this file and kernel.h alone.
  * Tested code by code against reference/formats.h, which is written apart.
  *
- * How an FP8 encoder works here: a magnitude at or above the smallest normal is rounded in its bit pattern
- * (add half an ulp less one plus the lowest kept bit, shift); one below it is added to a power of two whose
- * ulp equals the smallest subnormal, so the FP32 adder does the rounding and the low bits are the code. The
- * caller's rounding mode must be to nearest even (the default), and subnormal inputs may be flushed or not:
+ * How an FP8 encoder works here. A magnitude at or above the smallest normal is rounded in its bit pattern:
+ * add half an ulp less one plus the lowest kept bit, then shift. A smaller one is added to a power of two
+ * whose ulp equals the smallest subnormal: the FP32 adder does the rounding, and the low bits are the code.
+ * The caller's rounding mode must be to nearest even (the default). Subnormal inputs may be flushed or not:
  * every FP32 subnormal rounds to zero anyway.
  */
 #ifndef KVG_KERNELS_FP8_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * registry.h: every kernel this process knows: the built-ins and those of loaded plug-ins.
+ * registry.h: all kernels of this process: the built-ins and those of loaded plug-ins.
  */
 #ifndef KVG_KERNELS_REGISTRY_H
 #define KVG_KERNELS_REGISTRY_H
@@ -8,12 +8,12 @@
 #include "kernel.h"
 
 int64_t kvg_registry_count(void);
-/* 1 if this build has the kernels of CUDA, whether or not a GPU is here. */
+/* 1 if this build has the CUDA kernels, whether or not the machine has a GPU. */
 int kvg_registry_has_cuda(void);
 const struct kvg_kernel *kvg_registry_get(int64_t i); /* in order of registration; NULL past the end */
 const struct kvg_kernel *kvg_registry_find(const char *name); /* NULL if unknown */
-/* Load a plug-in. 0, or -1 with one sentence in why (no such file, no symbol, other ABI version, name taken).
- */
+/* Loads a plug-in. 0, or -1 with one sentence in why (no such file, no symbol, other ABI version, name
+ * taken). */
 int kvg_registry_load(const char *path, char *why, size_t size);
 /* Adds kernels of the program itself, under the rules for plug-ins; `who` names them in the error. The
  * kernels must live until the process ends; the list is copied. */
@@ -23,7 +23,7 @@ int kvg_registry_add(const char *who, const struct kvg_kernel *const *list, int6
 int kvg_kernel_has_entry(const struct kvg_kernel *kernel, enum kvg_phase phase);
 /* The kernel's rank for this problem: rank_for's answer, else its rank. */
 int kvg_kernel_rank(const struct kvg_kernel *kernel, const struct kvg_problem *problem);
-/* Who is asked whether a kernel takes a problem; as kvg_kernel.supports. */
+/* Answers whether a kernel supports a problem; same contract as kvg_kernel.supports. */
 typedef int (*kvg_supports_fn)(void *context, const struct kvg_kernel *kernel,
                                const struct kvg_problem *problem, char *why, size_t size);
 /* The supporting kernel of highest rank for the problem (the first of several) that has the entry point its

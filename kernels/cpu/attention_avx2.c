@@ -2,18 +2,20 @@
  *
  * attention_avx2.c: attention in FP32 with AVX2, FMA and F16C.
  *
- * Decoding. An e4m3 code, shifted, is an FP16 of 2^-8 times its value, subnormals included, and an e5m2 code
- * is the upper half of an FP16; VCVTPH2PS does the rest. Shifted once more it is an FP32 of 2^-120 times its
- * value, which saves the conversion but turns FP8 subnormals into FP32 subnormals. AMD's FMA takes those at
- * full speed (measured: 8 FMA in 4 cycles either way); on other CPUs they may trap into microcode, so there
- * the FP16 way is taken. The powers of two cancel exactly: to stay clear of underflow each row of Q then
- * carries a power of two of its own and P carries 2^60, and the sums are multiplied by what is left. Both ways
- * give the same bits. Only the NaN of e4m3
- * becomes a number (480); a tile is searched for one first, and decoded to memory and mended if it has any.
+ * Decoding by FP16. A shifted e4m3 code is an FP16 of 2^-8 times its value, subnormals included. An e5m2 code
+ * is the upper half of an FP16. VCVTPH2PS converts both to FP32.
  *
- * Logits. Two rows of Q lie in the two halves of a register, four dims each; four dims of a key are broadcast
- * to both. So four rows (a GQA group) and four keys take eight accumulators and one transposing sum at the
- * end.
+ * Decoding by shifts, e4m3 on AMD. An e4m3 code shifted into an FP32 has 2^-120 times its value. That saves
+ * the conversion, but FP8 subnormals become FP32 subnormals. AMD's FMA takes those at full speed (measured: 8
+ * FMA in 4 cycles either way). Other CPUs may take a microcode assist, so they decode by FP16. To avoid
+ * underflow each row of Q is lifted by a power of two of its own, and P by 2^60; the sums are multiplied by
+ * what remains. The powers of two cancel exactly, so both ways give the same bits.
+ *
+ * NaN. The NaN of e4m3 would become a number (480). Each part of a tile is searched for a NaN code first. If
+ * it has one, it is decoded to memory and NaN is written there.
+ *
+ * Logits. The two halves of a register hold four dims of two rows of Q; four dims of a key are broadcast to
+ * both. So four rows (a GQA group) and four keys need eight accumulators and one transposing sum at the end.
  *
  * Values. Four rows by 16 dims are accumulated in registers over the tile, then added to the accumulators in
  * memory once. Up to four rows decode V on the fly; more rows share a decoded tile.
@@ -45,13 +47,13 @@ static int64_t qk_chain(int64_t dim)
 
 /* ---------------------------------------------------------------- decoding */
 
-/* How rows become FP32. */
+/* How the elements of a row become FP32. */
 enum decoder { BF16, E5M2, E4M3_HALF, E4M3_SHIFT };
 
 #define LIFT 0x1p60f /* P (for both ways of e4m3) is multiplied by this */
 
-/* What remains to be multiplied to a sum over K (E4M3_SHIFT: packed Q has it, for each row), and to one over V.
- */
+/* The factor that a sum over K, or over V, must still be multiplied by. For E4M3_SHIFT that of K is in packed
+ * Q, one for each row. */
 ALWAYS_INLINE float k_factor(enum decoder how)
 {
     return how == E4M3_HALF ? 0x1p8f : 1.0f;
@@ -121,8 +123,8 @@ ALWAYS_INLINE void decode16(enum decoder how, const void *source, int64_t d, int
         *high = _mm256_cvtph_ps(_mm256_extracti128_si256(words, 1));
 }
 
-/* Some keys of a tile. Rows of one head lie a power of two apart in NHD pages and share few sets of the
- * first-level cache; a part is small enough that they do not throw each other out before their second use. */
+/* Some keys of a tile. In NHD pages the rows of one head lie a power of two apart and share few sets of the
+ * first-level cache. A part is small enough that its rows do not evict each other before their second use. */
 struct part {
     const void *const *row;
     const char *const *ahead;
@@ -210,9 +212,9 @@ static void decode_rows(enum decoder how, const void *const *row, const char *co
 
 /* ---------------------------------------------------------------- logits */
 
-/* The exponent that a row of Q for E4M3_SHIFT is lifted by: its largest finite element comes to lie below 2^100.
- * With 120 a product is as large as without any shift, so more is not needed; with 0 the factor of the logits is
- * 2^120, still finite. */
+/* The exponent that a row of Q for E4M3_SHIFT is lifted by: its largest finite element comes to lie below
+ * 2^100. With 120 a product is as large as without any shift, so more is not needed; with 0 the factor of the
+ * logits is 2^120, still finite. */
 static int lift_of(const float *q, int64_t dim)
 {
     float largest = 0.0f;

@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * attention_avx512fp16.c: attention on FP8 caches with FP16 products (AVX512-FP16). The CPU issues two of 32
- * lanes per cycle, four times the rate of VDPBF16PS on the same CPU. decode_avx512fp16.h turns codes into FP16.
+ * lanes per cycle, four times the rate of VDPBF16PS on the same CPU. decode_avx512fp16.h turns codes into
+ * FP16.
  *
- * Precision. Q and K are exact in FP16 (a row of Q is moved by a power of two to where sums cannot overflow),
- * P carries a power of two for its small values. Sums are FP16 where they are short and FP32 beyond: two
- * chains of dim / 16 products for each lane of a logit, two levels of its tree, FLUSH_KEYS keys of a value.
+ * Precision. Q and K are exact in FP16; each row of Q is multiplied by a power of two such that its sums
+ * cannot overflow. P carries a power of two, for its small values. Short sums are FP16, longer ones FP32. In
+ * FP16 are, of a logit, two chains of dim / 16 products in each lane and two levels of the tree; of a value,
+ * FLUSH_KEYS keys.
  *
  * Logits. The four 128-bit lanes of a register hold eight dims of four rows of Q; eight dims of a key are
- * broadcast to all four. Values. Four rows by 128 dims stay in registers; up to four rows decode V on the
- * fly, more rows share a decoded tile.
+ * broadcast to all four.
+ *
+ * Values. Four rows by 128 dims stay in registers. Up to four rows decode V on the fly; more rows share a
+ * decoded tile.
  */
 #include "decode_avx512fp16.h"
 #include "softmax_avx512.h"
@@ -19,8 +23,8 @@
 enum {
     ROWS = 4,
     CHUNK = 8,       /* dims of a lane */
-    KEYS = 8,        /* whose logits are summed together */
-    FLUSH_KEYS = 16, /* added in FP16 */
+    KEYS = 8,        /* keys whose logits are summed together */
+    FLUSH_KEYS = 16, /* keys whose values are added in FP16 */
     WHOLE_STEP = 7,  /* rows prefetched for every eight keys of a whole tile: see _whole.h */
     PAIRS = 2,       /* blocks of 64 dims whose sums are in registers */
     P_ROW =

@@ -4,14 +4,14 @@
  * attention_avx512fp16.c, which includes it once.
  *
  * An e4m3 code in the right place of a word is an FP16 of 2^-8 times its value, subnormals included. FP16
- * arithmetic takes subnormals at full speed. VPMADDUBSW puts the code there: it multiplies signed bytes, and a
- * code times 128 is the code shifted left by seven with copies of its sign above. One AND clears the copies.
- * One constant picks the bytes at even places, another those at odd places. So 64 codes become two registers
- * without a shuffle, and Q and the sums keep their dims in the same order. An e5m2 code is the upper half of an
- * FP16; it is multiplied by 2^-8, which is exact for every code and keeps sums in range.
+ * arithmetic takes subnormals at full speed. VPMADDUBSW puts the code there: it multiplies signed bytes, and
+ * a code times 128 is the code shifted left by seven with copies of its sign above. One AND clears the
+ * copies. One constant picks the bytes at even places, another those at odd places. So 64 codes become two
+ * registers without a shuffle, and Q and the sums keep their dims in the same order. An e5m2 code is the
+ * upper half of an FP16; it is multiplied by 2^-8, which is exact for every code and keeps sums in range.
  *
- * The NaN of e4m3 would become a number (480). The decoder therefore searches each tile for a NaN code; where it
- * finds one, the logits or values that depend on it are set to NaN.
+ * The NaN of e4m3 would become a number (480). The decoder therefore searches each tile for a NaN code; where
+ * it finds one, the logits or values that depend on it are set to NaN.
  */
 #include "attention_ops.h"
 

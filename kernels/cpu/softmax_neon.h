@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * softmax_neon.h: the softmax of one row of a tile with NEON; part of attention_neon.c, which includes it
+ * softmax_neon.h: the softmax of one row of a tile with NEON. Part of attention_neon.c, which includes it
  * once. FMAX and FMIN give NaN where an operand is NaN; FMAXNM gives the other operand.
  */
 #include "attention_ops.h"
@@ -77,7 +77,7 @@ static float softmax(const struct kvg_softmax *how, float *s, int64_t lo, int64_
     for (int64_t j = hi; j < KVG_TILE; j++)
         s[j] = -INFINITY;
     for (int64_t j = 0; j < KVG_TILE; j += 4)
-        top = vmaxnmq_f32(vld1q_f32(s + j), top); /* a NaN is left out here and joins the sum below */
+        top = vmaxnmq_f32(vld1q_f32(s + j), top); /* leaves out a NaN; the sum below gets it */
     max = vmaxnmvq_f32(top);
     shift = vdupq_n_f32(max - how->offset);
     for (int64_t j = 0; j < KVG_TILE; j += 4) {

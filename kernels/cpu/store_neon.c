@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * store_neon.c: rows converted 16 elements a step with NEON (ARMv8.0). The encoder is the one of fp8.h with
- * both branches taken and one selected; fnuz and the last elements of a row go one by one. The bytes are
- * checked under QEMU; the speed has not been measured.
+ * store_neon.c: converts rows 16 elements per step with NEON (ARMv8.0). The encoder is that of fp8.h: both
+ * branches are computed and one is selected. e4m3fnuz and the last elements of a row are converted one by
+ * one. The bytes are checked under QEMU; the speed has not been measured.
  */
 #include "store_rows.h"
 

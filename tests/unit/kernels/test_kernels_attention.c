@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_kernels_attention.c: every CPU attention kernel that this machine can run, on the shapes where kernels
- * break (kernel_check.h says how one is judged); the judge against the reference; the exponentials.
+ * test_kernels_attention.c: every CPU attention kernel that this machine can run, on shapes where kernels
+ * tend to fail. kernel_check.h compares the outputs. Also: the loop of kernel_check.h against reference/, and
+ * the exponentials.
  */
 #include "tests/unit/kernel_check.h"
 
@@ -157,7 +158,7 @@ static struct kvg_ref_attention reference_of(const struct setting *s)
                                       .threads = 1};
 }
 
-/* The loop above and the reference of the house, written apart, must say the same. */
+/* The loop of kernel_check.h and reference/ are written independently and must agree. */
 static void check_reference(const struct shape *shape, enum kvg_dtype kv)
 {
     const struct kvg_arithmetic exact = {
@@ -206,8 +207,9 @@ static void test_the_loop_agrees_with_the_reference(void **state)
     }
 }
 
-/* Key 0 has the logit 0 and the value 0, all others a weight of 2^-26 and the value 256. Rounded to FP16 such
- * a weight is nothing, unless P is lifted first: so a kernel must do what it declares. */
+/* Key 0 has the logit 0 and the value 0; all others have a weight of 2^-26 and the value 256. In FP16 such a
+ * weight rounds to zero unless P is multiplied by a power of two first, so this checks what the kernel
+ * declares of P. */
 static void check_small_weights(const struct kvg_kernel *kernel, enum kvg_path path, enum kvg_dtype kv,
                                 int64_t dim)
 {
@@ -332,8 +334,8 @@ static double relative_error(const struct setting *s, const struct kvg_kernel *k
     return sqrt(off / all);
 }
 
-/* Q, K and V times a power of two each, the logits as before: K and V then have small codes (2^-8: mostly
- * subnormal), Q has sums that FP16 would not hold, or would flush. */
+/* Q, K and V each times a power of two, with the same logits. K and V then have small codes (with 2^-8 mostly
+ * subnormal ones), and the sums of Q would overflow FP16 or be flushed. */
 static void check_sizes(const struct kvg_kernel *kernel, enum kvg_dtype kv, int64_t keys, float q, float k,
                         float v)
 {
