@@ -32,6 +32,7 @@ define install_missing
 	  else echo "kvgauge needs these Debian packages:$$missing" >&2; \
 	       echo "install them as root: apt-get install$$missing" >&2; exit 1; fi; \
 	  echo "installing:$$missing"; \
+	  case "$$missing" in *:arm64*) $$as dpkg --add-architecture arm64 ;; esac; \
 	  $$as apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$as apt-get install -y -qq \
 	    --no-install-recommends $$missing >/dev/null || \
 	  { echo "apt-get could not install:$$missing" >&2; exit 1; }; \
@@ -87,15 +88,24 @@ NVCCFLAGS_ALL := -I. -O3 -lineinfo -std=c++17 --diag-suppress 128 -Werror all-wa
 # The runtime is linked in, the driver is opened when a kernel is first asked for: without them nothing fails.
 CUDA_LIBS  = -L$(CUDA_HOME)/lib64 -lcudart_static -lstdc++ -lm -ldl -lpthread -lrt
 
-# One set of flags per instruction set; the file's suffix says which. Chosen at run time by CPU features.
+# One set of flags per instruction set; the file's suffix says which. Chosen at run time by CPU features. A file is
+# compiled only for the architecture that has its instruction set; CPU_ARCH is what the compiler compiles for.
+CPU_ARCH ?= $(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null)))
+ISA_SUFFIXES_x86_64  := avx2 avx512 avx512vbmi avx512fp16 amx
+ISA_SUFFIXES_aarch64 := neon
+ISA_SUFFIXES := $(ISA_SUFFIXES_x86_64) $(ISA_SUFFIXES_aarch64)
+# sources_for ARCHITECTURE,FILES
+sources_for = $(filter-out $(foreach isa,$(filter-out $(ISA_SUFFIXES_$(1)),$(ISA_SUFFIXES)),%_$(isa).c),$(2))
 ISA_avx2       := -mavx2 -mfma -mf16c -mbmi2
 ISA_avx512     := $(ISA_avx2) -mavx512f -mavx512bw -mavx512vl -mavx512dq
 ISA_avx512vbmi := $(ISA_avx512) -mavx512vbmi -mavx512bf16
 ISA_avx512fp16 := $(ISA_avx512) -mavx512fp16
+ISA_amx        := $(ISA_avx512vbmi) -mavx512vbmi2 -mamx-tile -mamx-bf16
 isa_flags = $(ISA_$(lastword $(subst _, ,$(basename $(notdir $(1))))))
 
 # ---------------------------------------------------------------- sources
-SRC_C   := $(wildcard kernels/*.c kernels/cpu/*.c kernels/cuda/*.c reference/*.c harness/*/*.c results/*.c plots/*.c)
+SRC_C   := $(call sources_for,$(CPU_ARCH),$(wildcard kernels/*.c kernels/cpu/*.c kernels/cuda/*.c reference/*.c \
+             harness/*/*.c results/*.c plots/*.c))
 SRC_CXX := harness/measure/bench_shim.cc
 MAIN    := harness/cli/main.c
 OBJ     := $(SRC_C:%.c=$(B)/obj/%.o) $(SRC_CXX:%.cc=$(B)/obj/%.o)
@@ -110,11 +120,14 @@ cuda_objects = $(CUDA_HOPPER:%.cu=$(B)/cuda/sm_90a/%.o) $(CUDA_PLAIN:%.cu=$(B)/c
 CUDA_OBJ := $(if $(filter-out none,$(CUDA_FOR)),$(call cuda_objects,$(CUDA_FOR)))
 # tests/unit/ has the folders of the sources; TESTS is every program, build/tests/unit/FOLDER/test_NAME.
 TESTS   := $(patsubst %.c,$(B)/%,$(wildcard $(addprefix tests/unit/,*/test_*.c harness/*/test_*.c)))
+ifneq ($(CPU_ARCH),x86_64) # the model of AMX computes with AVX-512
+TESTS   := $(filter-out %/test_amx_model,$(TESTS))
+endif
 # Where an uninstalled binary finds suites, captured input and plot scripts; see harness/machine/paths.h.
 PATHS_DEF := -DKVG_SOURCE_DIR='"$(CURDIR)"' -DKVG_DATA_DIR='"$(PREFIX)/share/kvgauge"' \
              -DKVG_VERSION='"$(VERSION)"' -DKVG_GIT_SHA='"$(GIT_SHA)"' -DKVG_GIT_DIRTY=$(GIT_DIRTY)
 
-.PHONY: all cpu cuda run test test-gpu test-bundle deps-run deps-test asan mutants clean install uninstall help lint \
+.PHONY: all cpu cuda run test test-arm test-gpu test-bundle deps-run deps-test asan mutants clean install uninstall help lint \
         bundle gpu-bench gpu-check nightly FORCE
 
 all: $(B)/kvgauge ## build build/kvgauge (with CUDA for this machine's GPU, where nvcc and a GPU are found)
@@ -228,6 +241,8 @@ asan: deps-test ## the same tests under AddressSanitizer and UndefinedBehaviorSa
 	  SANITIZE='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer' \
 	  $(B)/asan/kvgauge $(TESTS:$(B)/%=$(B)/asan/%)
 	@KVG_TEST_SANITIZED=1 tests/run.sh $(B)/asan
+
+include tests/arm.mk
 
 mutants: $(B)/mutants $(B)/mutants.so ## the right kernel with one fault, again and again: who is caught, and by what
 	@OMP_NUM_THREADS=1 $(B)/mutants $(MUTANTS_ARGS) $(B)/mutants.so tests/mutants/mutants.yaml

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * registry.c: one list of kernels: the built-ins of the CPU, those of CUDA where the build has them, and what
- * plug-ins bring. The built-ins are listed on every machine; whether one runs here is what its `supports`
- * says. The list lives as long as the process and only grows; it is filled from one thread (before any
- * measurement starts), so it takes no lock.
+ * registry.c: one list of kernels: the built-ins of the CPU architecture, those of CUDA where the build has
+ * them, and those of plug-ins. All built-ins are listed; `supports` says whether one runs on this machine.
+ * The list lives as long as the process and only grows. One thread fills it before any measurement starts, so
+ * it takes no lock.
  */
 #include "registry.h"
 #include "cpu/cpu.h"
@@ -15,10 +15,25 @@
 #include <string.h>
 
 static const struct kvg_kernel *const cpu_kernels[] = {
-    &kvg_cpu_store_scalar, &kvg_cpu_store_avx2,         &kvg_cpu_store_avx512,   &kvg_cpu_dequant_scalar,
-    &kvg_cpu_dequant_avx2, &kvg_cpu_dequant_avx512,     &kvg_cpu_fp8_scalar,     &kvg_cpu_fp8_avx2,
-    &kvg_cpu_fp8_avx512,   &kvg_cpu_dequant_avx512fp16, &kvg_cpu_fp8_avx512fp16, &kvg_cpu_dequant_amx,
-    &kvg_cpu_fp8_amx,
+    &kvg_cpu_store_scalar,
+#if defined(__x86_64__)
+    &kvg_cpu_store_avx2,     &kvg_cpu_store_avx512,
+#elif defined(__aarch64__)
+    &kvg_cpu_store_neon,
+#endif
+    &kvg_cpu_dequant_scalar,
+#if defined(__x86_64__)
+    &kvg_cpu_dequant_avx2,   &kvg_cpu_dequant_avx512,
+#elif defined(__aarch64__)
+    &kvg_cpu_dequant_neon,
+#endif
+    &kvg_cpu_fp8_scalar,
+#if defined(__x86_64__)
+    &kvg_cpu_fp8_avx2,       &kvg_cpu_fp8_avx512,     &kvg_cpu_dequant_avx512fp16,
+    &kvg_cpu_fp8_avx512fp16, &kvg_cpu_dequant_amx,    &kvg_cpu_fp8_amx,
+#elif defined(__aarch64__)
+    &kvg_cpu_fp8_neon,
+#endif
 };
 enum { CPU_KERNELS = sizeof cpu_kernels / sizeof *cpu_kernels };
 
@@ -83,7 +98,7 @@ static int refuse(char *why, size_t size, const char *format, ...)
     return -1;
 }
 
-/* Is entry i of a plug-in fit to be listed? Nothing behind abi_version is looked at before it matches. */
+/* 0 if entry i of a plug-in may be listed. No field after abi_version is read before the version matches. */
 static int check_kernel(const char *path, const struct kvg_kernel *const *list, int64_t i, char *why,
                         size_t size)
 {
@@ -195,7 +210,7 @@ const struct kvg_kernel *kvg_registry_best(const struct kvg_problem *problem, kv
         if (!kvg_kernel_has_entry(kernel, problem->phase))
             continue;
         const int rank = kvg_kernel_rank(kernel, problem);
-        /* The rank first: an answer of `supports` may cost a process. */
+        /* The rank first: `supports` may start a process to find its answer. */
         if ((!best || rank > best_rank) && supports(context, kernel, problem, why, size)) {
             best = kernel;
             best_rank = rank;

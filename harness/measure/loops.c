@@ -6,10 +6,12 @@
 
 const struct kvg_roof_loops *kvg_roof_loops(void)
 {
+#if defined(__x86_64__)
     if (kvg_roof_loops_avx512.supported())
         return &kvg_roof_loops_avx512;
     if (kvg_roof_loops_avx2.supported())
         return &kvg_roof_loops_avx2;
+#endif
     return &kvg_roof_loops_generic;
 }
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * amx_tiles.h: the operations on AMX tiles that the kernels use, under short names. A test that defines
- * KVG_TILE_MODEL brings its own, in software, so that the kernels can be checked on a CPU without AMX.
+ * amx_tiles.h: short names for the operations on AMX tiles. A test that defines KVG_TILE_MODEL supplies its
+ * own in software, so that the kernels can be checked on a CPU without AMX.
  *
- * TDPBF16PS (tile_dp: c += a b) multiplies into FP32, sums the even and the odd products of its 32 apart,
- * adds the two, then adds that to the tile; it rounds to nearest even and takes and gives subnormals as zero.
+ * TDPBF16PS (tile_dp: c += a b) has 32 products in FP32. It sums the even and the odd ones apart, adds the
+ * two sums, and adds the result to the tile. It rounds to nearest even; subnormal inputs and results count as
+ * zero.
  */
 #ifndef KVG_KERNELS_CPU_AMX_TILES_H
 #define KVG_KERNELS_CPU_AMX_TILES_H

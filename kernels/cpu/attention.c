@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attention.c: the driver of CPU attention: walks the items of the plan with OpenMP, each through its tiles
- * of keys.
+ * attention.c: the driver of CPU attention. It walks the items of the plan with OpenMP, and each item through
+ * its tiles of keys.
  *
- * The next tile is prefetched through the block table while this one is worked on, because the hardware's
- * prefetcher stops at every page, or is switched off.
+ * While a tile is computed, the next one is prefetched through the block table: the hardware's prefetcher
+ * stops at every page, or is switched off.
  */
+#include "attention.h"
 #include "attention_call.h"
 
 #include <math.h>
@@ -41,8 +42,8 @@ static int number_items(struct kvg_attention_call *call)
     return parts <= call->plan.max_partials ? KVG_OK : KVG_EINVAL;
 }
 
-/* Item `index`. Later queries come first: under a causal mask they see more keys, and long items should not
- * be the last to start. */
+/* Fills in item `index`. Later queries come first: under a causal mask they see more keys, and a long item
+ * that starts last would keep one thread busy alone. */
 static void find_item(const struct kvg_attention_call *call, int64_t index, struct kvg_item *it)
 {
     const struct kvg_attention_args *a = call->args;
@@ -81,7 +82,7 @@ static void find_item(const struct kvg_attention_call *call, int64_t index, stru
     }
 }
 
-/* Goes over to whole tiles, or back. */
+/* Switches to whole tiles (on = 1) or back. */
 static void turn_whole(const struct kvg_attention_call *call, const struct kvg_item *it,
                        const struct kvg_item_scratch *t, int on)
 {

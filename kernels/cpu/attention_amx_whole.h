@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attention_amx_whole.h: a whole tile (64 keys, all of them visible to every row) of one KV head on the
- * matrix tiles of AMX: logits, softmax and values in one call, for up to 16 rows. Part of
- * attention_amx_avx512vbmi.c.
+ * attention_amx_whole.h: a whole tile (64 keys, all visible to every row) of one KV head on the matrix tiles
+ * of AMX, for up to 16 rows: logits, softmax and values in one call. Part of attention_amx.c.
  *
- * What limits decode on one thread is neither computing nor memory but how little of the two overlaps. So
- * this path has a fixed schedule. Blocks of 32 keys by 64 dims are decoded one block ahead of the tiles, and
- * between the keys, a few lines at a time and never in a burst, two streams of prefetches run: `far` brings
- * the next tile from memory to the second-level cache, `near` brings the lines that are decoded 16 keys from
- * now from there to the first level.
+ * Schedule. Decode on one thread is limited by how little computing and memory access overlap, so the
+ * schedule is fixed. Blocks of 32 keys by 64 dims are decoded one block ahead of the tiles. Between the keys
+ * two streams of prefetches run, a few lines at a time and never in a burst:
+ *   `far`   brings the next tile from memory to the second-level cache,
+ *   `near`  brings the lines that are decoded 16 keys later from there to the first-level cache.
  *
- * What makes decoding cheap is that nothing is put into the order of dims: bytes are unpacked as they lie, Q
- * is packed in the order that K gets by it, and the accumulators stay in the order that V gets by it until
- * the driver needs them otherwise (whole_begin, whole_end). V is interleaved by pairs of keys without a
- * shuffle: words of two keys are blended, which leaves the pairs of odd dims swapped, and those meet a copy
- * of P with swapped pairs.
+ * Order of dims. Decoding is cheap because nothing is moved into the order of dims. Bytes are unpacked in
+ * place; Q is packed in the order that K then has, and the accumulators stay in the order that V then has
+ * until whole_end. V is interleaved by pairs of keys without a shuffle: words of two keys are blended. That
+ * leaves the pairs of odd dims swapped, and those are multiplied by a copy of P with swapped pairs.
  *
- * The scale joins the subtraction of the maximum in one FMA: one rounding less than the general softmax.
+ * Softmax. One FMA applies the scale and subtracts the maximum, which is one rounding less than the general
+ * one.
  */
 enum {
     SLICE = 64,            /* dims of a block */
@@ -30,7 +29,7 @@ enum {
     PIECE_ROWS = EIGHT     /* rows of a piece of `far` */
 };
 
-/* Tile registers; macros, for the assembler wants numbers. */
+/* Tile registers. They are macros because the assembler needs literal numbers. */
 #define TILE_S0 0 /* logits of 16 keys (rows) and as many more */
 #define TILE_A 1  /* decoded K or V */
 #define TILE_B 2
@@ -58,7 +57,7 @@ static int64_t whole_columns(int64_t rows)
     return 4 * quads_of(rows);
 }
 
-/* Q lies behind the copy that attention_amx_avx512vbmi.c has for itself, WHOLE_ROWS rows. */
+/* Q lies behind the copy that attention_amx.c has for itself, WHOLE_ROWS rows. */
 static int64_t whole_q_at(int64_t dim)
 {
     return WHOLE_ROWS * dim;
@@ -325,7 +324,7 @@ ALWAYS_INLINE void transpose_keys(int64_t columns, const float *s, __m512 t[4])
 }
 
 /* The largest logit of each of four rows over all keys; row r in element r of every lane. A NaN may or may
- * not survive, and concerns no other row. */
+ * not be kept; it does not affect other rows. */
 ALWAYS_INLINE __m512 row_maxima(int64_t columns, const float *s)
 {
     __m512 most = load_keys(columns, s, 0);
@@ -376,7 +375,7 @@ ALWAYS_INLINE void softmax_quad(enum kvg_dtype dtype, int slices, int64_t quads,
     float *state = &tile->state[first].max;
     const __m512 before = _mm512_maskz_loadu_ps(pairs, state);
     const __m512 old = _mm512_permutexvar_ps(maxima, before);
-    /* the second operand of a maximum where one is NaN */
+    /* VMAXPS gives `old` where the first operand is NaN */
     const __m512 now = _mm512_max_ps(_mm512_mul_ps(row_maxima(columns, s), scale), old);
     __m512 total[4], factor;
     float shift[VECTOR];
@@ -517,7 +516,7 @@ ALWAYS_INLINE void whole_as(enum kvg_dtype dtype, int slices, int64_t quads, con
     }
 }
 
-/* One function for each pair of constants, so that each has its registers to itself. */
+/* One function for each pair of constants, so that registers are allocated for each apart. */
 #define WHOLE(name, dtype, slices)                                                                           \
     static __attribute__((noinline)) void name(const struct kvg_whole *tile)                                 \
     {                                                                                                        \

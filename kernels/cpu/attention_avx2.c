@@ -2,17 +2,20 @@
  *
  * attention_avx2.c: attention in FP32 with AVX2, FMA and F16C.
  *
- * Decoding. An e4m3 code, shifted, is an FP16 of 2^-8 times its value, subnormals included, and an e5m2 code
- * is the upper half of an FP16; VCVTPH2PS does the rest. Shifted once more it is an FP32 of 2^-120 times its
- * value, which saves the conversion but turns FP8 subnormals into FP32 subnormals. AMD's FMA takes those at
- * full speed (measured: 8 FMA in 4 cycles either way); on other CPUs they may trap into microcode, so there
- * the FP16 way is taken. The powers of two cancel exactly: to stay clear of underflow Q and P then carry
- * 2^60, and the sums are multiplied by what is left. Both ways give the same bits. Only the NaN of e4m3
- * becomes a number (480); a tile is searched for one first, and decoded to memory and mended if it has any.
+ * Decoding by FP16. A shifted e4m3 code is an FP16 of 2^-8 times its value, subnormals included. An e5m2 code
+ * is the upper half of an FP16. VCVTPH2PS converts both to FP32.
  *
- * Logits. Two rows of Q lie in the two halves of a register, four dims each; four dims of a key are broadcast
- * to both. So four rows (a GQA group) and four keys take eight accumulators and one transposing sum at the
- * end.
+ * Decoding by shifts, e4m3 on AMD. An e4m3 code shifted into an FP32 has 2^-120 times its value. That saves
+ * the conversion, but FP8 subnormals become FP32 subnormals. AMD's FMA takes those at full speed (measured: 8
+ * FMA in 4 cycles either way). Other CPUs may take a microcode assist, so they decode by FP16. To avoid
+ * underflow each row of Q is lifted by a power of two of its own, and P by 2^60; the sums are multiplied by
+ * what remains. The powers of two cancel exactly, so both ways give the same bits.
+ *
+ * NaN. The NaN of e4m3 would become a number (480). Each part of a tile is searched for a NaN code first. If
+ * it has one, it is decoded to memory and NaN is written there.
+ *
+ * Logits. The two halves of a register hold four dims of two rows of Q; four dims of a key are broadcast to
+ * both. So four rows (a GQA group) and four keys need eight accumulators and one transposing sum at the end.
  *
  * Values. Four rows by 16 dims are accumulated in registers over the tile, then added to the accumulators in
  * memory once. Up to four rows decode V on the fly; more rows share a decoded tile.
@@ -28,11 +31,11 @@
 
 enum { ROWS = 4, CHUNK = 4, BLOCK_KEYS = 16, STRIP = 16 };
 
-/* Blocks of four rows for the products of many rows, then the first four rows as they are, then times LIFT.
- */
+/* Blocks of four rows for the products of many rows, then the first four rows as they are, then lifted, then
+ * what the logits of each lifted row must be multiplied by. */
 static int64_t packed_q_bytes(int64_t rows, int64_t dim)
 {
-    return (kvg_round_up(rows, ROWS) + 2 * ROWS) * dim * 4;
+    return ((kvg_round_up(rows, ROWS) + 2 * ROWS) * dim + ROWS) * 4;
 }
 
 static int64_t scratch_bytes(int64_t dim)
@@ -49,15 +52,16 @@ static int64_t qk_chain(int64_t dim)
 
 /* ---------------------------------------------------------------- decoding */
 
-/* How rows become FP32. */
+/* How the elements of a row become FP32. */
 enum decoder { BF16, E5M2, E4M3_HALF, E4M3_SHIFT };
 
-#define LIFT 0x1p60f /* Q (for E4M3_SHIFT) and P (for both ways of e4m3) are multiplied by this */
+#define LIFT 0x1p60f /* P (for both ways of e4m3) is multiplied by this */
 
-/* What remains to be multiplied to a sum over K, and to a sum over V. */
+/* The factor that a sum over K, or over V, must still be multiplied by. For E4M3_SHIFT that of K is in packed
+ * Q, one for each row. */
 ALWAYS_INLINE float k_factor(enum decoder how)
 {
-    return how == E4M3_HALF ? 0x1p8f : how == E4M3_SHIFT ? 0x1p120f / LIFT : 1.0f;
+    return how == E4M3_HALF ? 0x1p8f : 1.0f;
 }
 
 ALWAYS_INLINE float v_factor(enum decoder how)
@@ -124,8 +128,8 @@ ALWAYS_INLINE void decode16(enum decoder how, const void *source, int64_t d, int
         *high = _mm256_cvtph_ps(_mm256_extracti128_si256(words, 1));
 }
 
-/* Some keys of a tile. Rows of one head lie a power of two apart in NHD pages and share few sets of the
- * first-level cache; a part is small enough that they do not throw each other out before their second use. */
+/* Some keys of a tile. In NHD pages the rows of one head lie a power of two apart and share few sets of the
+ * first-level cache. A part is small enough that its rows do not evict each other before their second use. */
 struct part {
     const void *const *row;
     const char *const *ahead;
@@ -213,10 +217,24 @@ static void decode_rows(enum decoder how, const void *const *row, const char *co
 
 /* ---------------------------------------------------------------- logits */
 
+/* The exponent that a row of Q for E4M3_SHIFT is lifted by: its largest finite element comes to lie below
+ * 2^100. With 120 a product is as large as without any shift, so more is not needed; with 0 the factor of the
+ * logits is 2^120, still finite. */
+static int lift_of(const float *q, int64_t dim)
+{
+    float largest = 0.0f;
+    int exponent;
+
+    for (int64_t d = 0; d < dim; d++)
+        largest = isfinite(q[d]) && fabsf(q[d]) > largest ? fabsf(q[d]) : largest;
+    frexpf(largest, &exponent);
+    return exponent < -20 ? 120 : exponent > 100 ? 0 : 100 - exponent;
+}
+
 /* Within a block of four rows: [chunk of four dims][row][dim]. Rows that do not exist are zero. */
 static void pack_q(const void *const *row, int64_t rows, int64_t dim, enum kvg_dtype dtype, void *packed)
 {
-    float *out = packed, *plain = out + kvg_round_up(rows, ROWS) * dim;
+    float *out = packed, *plain = out + kvg_round_up(rows, ROWS) * dim, *lifted = plain + ROWS * dim;
 
     memset(packed, 0, (size_t)packed_q_bytes(rows, dim));
     for (int64_t r = 0; r < rows; r++) {
@@ -224,10 +242,15 @@ static void pack_q(const void *const *row, int64_t rows, int64_t dim, enum kvg_d
             const float q = dtype == KVG_BF16 ? kvg_bf16_decode(((const uint16_t *)row[r])[d])
                                               : kvg_fp8_e4m3_decode(((const uint8_t *)row[r])[d]);
             out[r / ROWS * ROWS * dim + d / CHUNK * ROWS * CHUNK + r % ROWS * CHUNK + d % CHUNK] = q;
-            if (r < ROWS) {
+            if (r < ROWS)
                 plain[r * dim + d] = q;
-                plain[(ROWS + r) * dim + d] = q * LIFT;
-            }
+        }
+        if (r < ROWS) {
+            const int lift = lift_of(plain + r * dim, dim);
+            const float by = ldexpf(1.0f, lift);
+            for (int64_t d = 0; d < dim; d++)
+                lifted[r * dim + d] = plain[r * dim + d] * by;
+            lifted[ROWS * dim + r] = ldexpf(1.0f, 120 - lift);
         }
     }
 }
@@ -301,11 +324,11 @@ ALWAYS_INLINE void dots_2(enum decoder how, int rows, const void *const *row, co
     }
 }
 
-/* All keys against up to four rows. */
+/* All keys against up to four rows of Q, which for E4M3_SHIFT are lifted. */
 ALWAYS_INLINE void logits_few(enum decoder how, int rows, const struct part *keys, const float *q, float *s)
 {
     const int64_t bytes = decoder_bytes(how);
-    const __m128 factor = _mm_set1_ps(k_factor(how));
+    const float *unlift = q + ROWS * keys->dim;
 
     for (int64_t j = 0; j < keys->count; j += 4) {
         __m128 k[4];
@@ -315,8 +338,10 @@ ALWAYS_INLINE void logits_few(enum decoder how, int rows, const struct part *key
         dots_2(how, rows, keys->row + j, q, keys->dim, k);
         dots_2(how, rows, keys->row + j + 2, q, keys->dim, k + 2);
         _MM_TRANSPOSE4_PS(k[0], k[1], k[2], k[3]);
-        for (int r = 0; r < rows; r++)
+        for (int r = 0; r < rows; r++) {
+            const __m128 factor = _mm_set1_ps(how == E4M3_SHIFT ? unlift[r] : k_factor(how));
             _mm_store_ps(s + r * KVG_TILE + j, _mm_mul_ps(k[r], factor));
+        }
     }
 }
 
@@ -339,7 +364,7 @@ ALWAYS_INLINE void logits_few_rows(enum decoder how, int64_t rows, const struct 
     }
 }
 
-/* plain: up to four rows of Q, then the same times LIFT. */
+/* plain: up to four rows of Q, then the same lifted, then the factors. */
 static void logits_in_registers(const struct part *keys, int64_t rows, const float *plain, float *s)
 {
     switch (to_registers(keys->dtype)) {

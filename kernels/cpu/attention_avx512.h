@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attention_avx512.h: what the kernels on bf16 products share (vdpbf16ps and AMX): decoding to bf16 and the
- * softmax. Included once by each; needs AVX-512 with VBMI and BF16.
+ * attention_avx512.h: decoding to bf16 and the softmax, shared by the kernels on bf16 products (VDPBF16PS and
+ * AMX). Each includes it once. Needs AVX-512 with VBMI and BF16.
  *
- * Decoding. Every FP8 value is a bf16, and its magnitude code indexes two tables of 128 bytes (VPERMI2B): the
- * low and the high byte of that bf16. The table gives normal bf16 numbers for FP8 subnormals, which matters:
- * the products flush subnormal operands, so a mere shift into place would lose them.
+ * Decoding. Every FP8 value is exact in bf16. Its magnitude code indexes two tables of 128 bytes (VPERMI2B)
+ * with the low and the high byte of that bf16. FP8 subnormals become normal bf16 numbers. This matters
+ * because the products flush subnormal operands: codes that were only shifted into place would be lost.
  */
 #include "softmax_avx512.h"
 
@@ -49,7 +49,7 @@ struct tables {
     __m512i low[2], high[2];
 };
 
-/* CALL(dtype) of a cache with dtype constant, so that its decoding is settled at compile time. */
+/* CALL(dtype) with a constant dtype, so that the compiler specialises the decoding. */
 #define BY_DTYPE(dtype, CALL)                                                                                \
     switch (dtype) {                                                                                         \
     case KVG_E4M3:                                                                                           \

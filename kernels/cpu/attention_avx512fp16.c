@@ -1,24 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attention_avx512fp16.c: attention on FP8 caches with FP16 products (AVX512-FP16): 32 lanes, two a cycle,
- * four times what VDPBF16PS gives on the same CPU.
+ * attention_avx512fp16.c: attention on FP8 caches with FP16 products (AVX512-FP16). The CPU issues two of 32
+ * lanes per cycle, four times the rate of VDPBF16PS on the same CPU. decode_avx512fp16.h turns codes into
+ * FP16.
  *
- * Decoding. An e4m3 code in the right place of a word is an FP16 of 2^-8 times its value, subnormals included
- * (FP16 arithmetic takes them at full speed). VPMADDUBSW puts it there: it multiplies signed bytes, and a
- * code times 128 is the code shifted by seven with its sign repeated above; one AND clears the copy. One
- * constant picks the bytes at even places, one those at odd places, so 64 codes become two registers with no
- * shuffle, and dims lie in that order in Q and in the sums as well. An e5m2 code is the upper half of an
- * FP16; a product by 2^-8, exact for every code, keeps sums in range. The NaN of e4m3 would become a number
- * (480): tiles are searched for one, and what it touches is set to NaN.
- *
- * Precision. Q and K are exact in FP16 (a row of Q is moved by a power of two to where sums cannot overflow),
- * P carries a power of two for its small values. Sums are FP16 where they are short and FP32 beyond: two
- * chains of dim / 16 products for each lane of a logit, two levels of its tree, FLUSH_KEYS keys of a value.
+ * Precision. Q and K are exact in FP16; each row of Q is multiplied by a power of two such that its sums
+ * cannot overflow. P carries a power of two, for its small values. Short sums are FP16, longer ones FP32. In
+ * FP16 are, of a logit, two chains of dim / 16 products in each lane and two levels of the tree; of a value,
+ * FLUSH_KEYS keys.
  *
  * Logits. The four 128-bit lanes of a register hold eight dims of four rows of Q; eight dims of a key are
- * broadcast to all four. Values. Four rows by 128 dims stay in registers; up to four rows decode V on the
- * fly, more rows share a decoded tile.
+ * broadcast to all four.
+ *
+ * Values. Four rows by 128 dims stay in registers. Up to four rows decode V on the fly; more rows share a
+ * decoded tile.
  */
+#include "decode_avx512fp16.h"
 #include "softmax_avx512.h"
 
 #include <string.h>
@@ -50,23 +47,13 @@
 enum {
     ROWS = 4,
     CHUNK = 8,       /* dims of a lane */
-    BLOCK = 64,      /* codes decoded at a time: dims 0, 2, .., 62, then 1, 3, .., 63 */
-    KEYS = 8,        /* whose logits are summed together */
-    SOON = 8,        /* keys from the second-level cache to the first before their turn */
-    FLUSH_KEYS = 16, /* added in FP16 */
+    KEYS = 8,        /* keys whose logits are summed together */
+    FLUSH_KEYS = 16, /* keys whose values are added in FP16 */
     WHOLE_STEP = 7,  /* rows prefetched for every eight keys of a whole tile: see _whole.h */
     PAIRS = 2,       /* blocks of 64 dims whose sums are in registers */
     P_ROW =
         KVG_TILE * 4 + KVG_ALIGN, /* bytes: each P twice, then a float: what is to be multiplied to sums */
 };
-
-#define LOWERED 0x1p-8f /* decoded values carry this */
-#define TOP 224.0f      /* and are not above this: 57344 of e5m2 */
-
-static int64_t padded(int64_t dim)
-{
-    return kvg_round_up(dim, BLOCK);
-}
 
 /* Rows in blocks of four, then for each row what is to be multiplied to its sums, KEYS times. */
 static int64_t packed_q_bytes(int64_t rows, int64_t dim)
@@ -80,78 +67,7 @@ static int64_t scratch_bytes(int64_t dim)
     return KVG_TILE * padded(dim) * 2 + ROWS * PAIRS * BLOCK * 4;
 }
 
-/* ---------------------------------------------------------------- decoding */
-
-ALWAYS_INLINE const char *key_at(const struct kvg_keys *keys, int64_t j)
-{
-    return (const char *)keys->row[j] + keys->offset;
-}
-
-/* A line of the next tile into the second-level cache, one of a key that is due soon from there to the first.
- */
-ALWAYS_INLINE void prefetch(const struct kvg_keys *keys, int64_t j, int64_t at)
-{
-    __builtin_prefetch(keys->ahead[j] + keys->offset_ahead + at, 0, 2);
-    __builtin_prefetch(key_at(keys, (j + SOON) % KVG_TILE) + at, 0, 3);
-}
-
-ALWAYS_INLINE __m512i load_codes(const char *at, __mmask64 mask)
-{
-    return mask == ~(__mmask64)0 ? _mm512_loadu_si512(at) : _mm512_maskz_loadu_epi8(mask, at);
-}
-
-/* 64 codes as FP16 times 2^-8; *nan collects NaN codes of e4m3 in the top bits of its bytes. */
-ALWAYS_INLINE void decode(enum kvg_dtype dtype, __m512i codes, __m512h value[2], __m512i *nan)
-{
-    if (dtype == KVG_E4M3) {
-        const __m512i clear = _mm512_set1_epi16((short)0xbf80);
-        const __m512i even = _mm512_maddubs_epi16(_mm512_set1_epi16(0x0080), codes);
-        const __m512i odd = _mm512_maddubs_epi16(_mm512_set1_epi16((short)0x8000), codes);
-        value[0] = _mm512_castsi512_ph(_mm512_and_si512(even, clear));
-        value[1] = _mm512_castsi512_ph(_mm512_and_si512(odd, clear));
-        /* adding 1 changes the top bit of 0x7f and 0xff alone: nan |= (codes + 1) ^ codes */
-        *nan = _mm512_ternarylogic_epi32(*nan, codes, _mm512_add_epi8(codes, _mm512_set1_epi8(1)), 0xf6);
-    } else {
-        const __m512h lower = _mm512_set1_ph((_Float16)LOWERED);
-        const __m512i odd = _mm512_and_si512(codes, _mm512_set1_epi16((short)0xff00));
-        value[0] = _mm512_mul_ph(_mm512_castsi512_ph(_mm512_slli_epi16(codes, 8)), lower);
-        value[1] = _mm512_mul_ph(_mm512_castsi512_ph(odd), lower);
-    }
-}
-
-ALWAYS_INLINE int any_nan(__m512i nan)
-{
-    return _mm512_movepi8_mask(nan) != 0;
-}
-
-ALWAYS_INLINE __mmask64 mask_64(int64_t dims)
-{
-    return dims < BLOCK ? ~(__mmask64)0 >> (BLOCK - dims) : ~(__mmask64)0;
-}
-
-/* `count` keys from `begin` on to out[count][padded(dim)]. */
-ALWAYS_INLINE void decode_keys(enum kvg_dtype dtype, int64_t dim, int ahead, const struct kvg_keys *keys,
-                               int64_t begin, int64_t count, _Float16 *out, __m512i *nan)
-{
-    for (int64_t j = begin; j < begin + count; j++) {
-        for (int64_t d = 0; d < dim; d += BLOCK, out += BLOCK) {
-            __m512h value[2];
-            if (ahead)
-                prefetch(keys, j, d);
-            decode(dtype, load_codes(key_at(keys, j) + d, mask_64(dim - d)), value, nan);
-            _mm512_store_ph(out, value[0]);
-            _mm512_store_ph(out + BLOCK / 2, value[1]);
-        }
-    }
-}
-
 /* ---------------------------------------------------------------- logits */
-
-/* A dim's place among decoded ones. */
-static int64_t place_of(int64_t dim)
-{
-    return dim / BLOCK * BLOCK + dim % 2 * (BLOCK / 2) + dim % BLOCK / 2;
-}
 
 /* The exponent that no element of a lifted row reaches, so that half of all products of a logit may be added
  * in FP16, with decoded keys up to `top`. */
@@ -298,23 +214,6 @@ ALWAYS_INLINE void logits_block(const _Float16 *q, const float *factor, const _F
     _mm256_store_ps(s + KVG_TILE, _mm512_extractf32x8_ps(s01, 1));
     _mm256_store_ps(s + 2 * KVG_TILE, _mm512_castps512_ps256(s23));
     _mm256_store_ps(s + 3 * KVG_TILE, _mm512_extractf32x8_ps(s23, 1));
-}
-
-static int has_nan(const uint8_t *row, int64_t dim)
-{
-    for (int64_t d = 0; d < dim; d++)
-        if ((row[d] & 0x7f) == 0x7f)
-            return 1;
-    return 0;
-}
-
-static __attribute__((noinline)) void nan_to_logits(const struct kvg_keys *keys, int64_t rows, float *s)
-{
-    for (int64_t j = 0; j < keys->count; j++) {
-        if (has_nan((const uint8_t *)key_at(keys, j), keys->dim))
-            for (int64_t r = 0; r < rows; r++)
-                s[r * KVG_TILE + j] = NAN;
-    }
 }
 
 /* dim: keys->dim, which the compiler should know where it is a common one. */
@@ -502,26 +401,15 @@ ALWAYS_INLINE void strip(enum kvg_dtype dtype, int decoded, int rows, int pairs,
     }
 
 static void strip_decoded(int64_t rows, int64_t pairs, const struct strip *w, const char *p,
-                          const float *factor, float *acc, int64_t acc_stride)
-{
+                          const float *factor, float *acc, int64_t acc_stride){
 #define CALL(rows, pairs) strip(KVG_E4M3, 1, rows, pairs, w, p, factor, acc, acc_stride, NULL)
     BY_ROWS(CALL)
 #undef CALL
 }
 
-static __attribute__((noinline)) void nan_to_values(const struct kvg_keys *keys, int64_t rows, float *acc,
-                                                    int64_t acc_stride)
-{
-    for (int64_t j = 0; j < keys->count; j++) {
-        for (int64_t d = 0; d < keys->dim; d++)
-            for (int64_t r = 0; r < rows && ((uint8_t)key_at(keys, j)[d] & 0x7f) == 0x7f; r++)
-                acc[r * acc_stride + d] = NAN;
-    }
-}
-
-ALWAYS_INLINE void values_as(enum kvg_dtype dtype, const struct kvg_keys *keys, const char *p,
-                             const float *factor, int64_t rows, _Float16 *scratch, float *acc,
-                             int64_t acc_stride)
+ALWAYS_INLINE
+    void values_as(enum kvg_dtype dtype, const struct kvg_keys *keys, const char *p, const float *factor,
+                   int64_t rows, _Float16 *scratch, float *acc, int64_t acc_stride)
 {
     const int64_t stride = padded(keys->dim);
     struct strip w = {keys, scratch, stride, 0, 0, (float *)(void *)(scratch + KVG_TILE * stride)};

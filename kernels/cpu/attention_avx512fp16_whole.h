@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attention_avx512fp16_whole.h: a tile of 64 keys of which all of up to four rows see all, head_dim 128, in
- * one call. The arithmetic is that of attention_avx512fp16.c, bit for bit. What it gains is the schedule: the
- * 128 rows that are prefetched from memory are spread over logits, softmax and values alike, eight, four and
- * eight at a time, and the sums stay in the order in which they are decoded. Part of attention_avx512fp16.c,
- * which includes it once.
+ * attention_avx512fp16_whole.h: a whole tile (64 keys, all visible to every row) for up to four rows and
+ * head_dim 128, in one call. Part of attention_avx512fp16.c, which includes it once.
+ *
+ * The arithmetic is that of attention_avx512fp16.c, bit for bit. The gain is the schedule: the 128 rows that
+ * are prefetched from memory are spread over logits (seven rows for every eight keys), softmax (four rows for
+ * each of four query rows) and values (seven rows for every eight keys). The sums stay in the order in which
+ * dims are decoded.
  */
 
 enum { WHOLE_DIM = 128 };
@@ -39,7 +41,7 @@ static void whole_end(int64_t dim, float *acc, int64_t acc_rows, int64_t acc_str
     reorder(0, acc, acc_rows, acc_stride);
 }
 
-/* The same keys as the slow paths for NaN want them. */
+/* The same keys as struct kvg_keys, for the slow paths for NaN. */
 static __attribute__((noinline)) void keys_of(const struct kvg_whole *w, int64_t group, const void **row,
                                               struct kvg_keys *keys)
 {

@@ -4,12 +4,12 @@
  * AVX-512, VBMI and BF16.
  *
  * Logits. The four 128-bit lanes of a register hold eight dims of four rows of Q; eight dims of a key are
- * broadcast to all four. One accumulator per key then serves a GQA group of four, and the sums of four keys
- * come out of one small transposition.
+ * broadcast to all four. So one accumulator per key serves a GQA group of four. One small transposition gives
+ * the sums of four keys.
  *
- * Values. Rows of V are interleaved by pairs of keys, as VDPBF16PS wants them; P is bf16 (a P in e4m3 is
- * exact in it) and two neighbours of a row are one broadcast. Four rows by 64 dims stay in registers over a
- * tile; up to four rows decode V on the fly, more rows share a decoded tile.
+ * Values. Rows of V are interleaved by pairs of keys, as VDPBF16PS needs them. P is bf16, in which an e4m3 P
+ * is exact; the P of two neighbouring keys is one broadcast. Four rows by 64 dims stay in registers over a
+ * tile. Up to four rows decode V on the fly; more rows share a decoded tile.
  */
 #include "attention_avx512.h"
 

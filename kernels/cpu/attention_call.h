@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attention_call.h: one call of CPU attention under way, as the three parts of its driver share it:
- * attention.c walks the items of the plan, attention_tiles.c takes an item through its tiles of keys,
- * attention_results.c writes what came out and merges splits.
+ * attention_call.h: the state of one call of CPU attention, shared by the three parts of the driver:
+ * attention.c        walks the items of the plan,
+ * attention_tiles.c  takes an item through its tiles of keys,
+ * attention_results.c writes the output and merges splits.
  */
 #ifndef KVG_KERNELS_CPU_ATTENTION_CALL_H
 #define KVG_KERNELS_CPU_ATTENTION_CALL_H
@@ -16,13 +17,15 @@ struct kvg_attention_call {
     struct kvg_attention_plan plan;
     char *base;          /* of the workspace, aligned */
     int64_t *first_item; /* [batch + 1] */
-    int64_t *first_part; /* [batch + 1]: partials of sequence b; none where it has one split */
+    int64_t *first_part; /* [batch + 1]: first partial result of sequence b; it has none with one split */
 };
 
+/* A unit of work of one thread: some queries and some KV heads of a sequence over one split of its
+ * context. */
 struct kvg_item {
     int64_t seq, split, query, queries, head, heads; /* query: first of the block, within the sequence */
     int64_t seq_len, q_len;
-    int64_t begin, end; /* keys visible to some row, within the split; begin >= end: none */
+    int64_t begin, end; /* keys of the split that some row sees; begin >= end: none */
     int single;         /* the sequence has one split: the item writes the output */
 };
 
@@ -33,7 +36,7 @@ struct kvg_item_scratch {
     struct kvg_row_state *state;
 };
 
-/* K or V of one tile, all heads of the item: addresses of the item's first head. NULL: not visible. */
+/* K or V of one tile: the addresses of the keys for the item's first head. NULL: no row sees the key. */
 struct kvg_tile_rows {
     const char *row[KVG_TILE];
     int whole; /* no NULL */
@@ -53,7 +56,7 @@ static inline void kvg_visible(const struct kvg_problem *p, int64_t seq_len, int
     *first = p->window > 0 && *end > p->window ? *end - p->window : 0;
 }
 
-/* NULL is 1. */
+/* Scale of a head; NULL means 1. */
 static inline float kvg_scale_of(const float *scale, int64_t stride, int64_t head)
 {
     return scale ? scale[head * stride] : 1.0f;
@@ -61,22 +64,23 @@ static inline float kvg_scale_of(const float *scale, int64_t stride, int64_t hea
 
 /* ---- attention_tiles.c ---- */
 
-/* What softmax does in one KV head. */
+/* Fills in the softmax parameters of one KV head. */
 void kvg_describe_softmax(const struct kvg_attention_call *call, int64_t head, struct kvg_softmax *how);
-/* Rows of the tile that starts at key `start`, of the item's first head; keys outside [begin, end) get NULL.
- */
+/* Finds the rows of the tile that starts at key `start`, for the item's first head. Keys outside [begin, end)
+ * get NULL. */
 void kvg_find_rows(const struct kvg_attention_call *call, const struct kvg_pages *pages,
                    const struct kvg_item *it, int64_t start, int64_t begin, int64_t end,
                    struct kvg_tile_rows *out);
-/* All heads of one tile that starts at key `start`; `how` has one entry for each. */
+/* All heads of the tile that starts at key `start`; `how` has one entry per head. */
 void kvg_attend_heads(const struct kvg_attention_call *call, const struct kvg_item *it,
                       const struct kvg_item_scratch *t, int64_t start, const struct kvg_softmax *how,
                       const struct kvg_tile_rows *k_now, const struct kvg_tile_rows *v_now,
                       const struct kvg_tile_rows *k_next, const struct kvg_tile_rows *v_next);
-/* Whether every row of the item may take whole tiles at all. */
+/* 1 if the item may use whole tiles at all. */
 int kvg_may_be_whole(const struct kvg_attention_call *call, const struct kvg_item *it,
                      const struct kvg_softmax *how);
-/* Whether all keys of a tile without NULL are visible to the first query and to the last. */
+/* 1 if both the first and the last query of the item see all keys of the tile at `start`; its rows must have
+ * no NULL. */
 int kvg_all_see(const struct kvg_attention_call *call, const struct kvg_item *it, int64_t start);
 /* All heads of one tile that every row sees in full. */
 void kvg_attend_whole(const struct kvg_attention_call *call, const struct kvg_item *it,
@@ -89,8 +93,8 @@ void kvg_attend_whole(const struct kvg_attention_call *call, const struct kvg_it
 /* Writes the rows of an item: the output, or the partial result of its split. */
 void kvg_finish_item(const struct kvg_attention_call *call, const struct kvg_item *it,
                      const struct kvg_item_scratch *t);
-/* Merges the splits of a sequence that has several; `acc` holds one row. Called by all threads of the team.
- */
+/* Merges the splits of a sequence; does nothing where it has one. `acc` has room for one row. All threads of
+ * the team call it. */
 void kvg_merge_sequence(const struct kvg_attention_call *call, int64_t seq, float *acc);
 
 #endif

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attention_plan.c: what CPU attention takes, what it declares, and how it cuts a call.
+ * attention_plan.c: the problems that CPU attention supports, the arithmetic it declares, and how it cuts a
+ * call into items.
  *
- * Few queries (decode, verification of speculated tokens): an item is a split of the context of one sequence
- * with as many KV heads as there are, tile by tile, the heads inside: in the NHD layout it then reads whole
- * pages in address order. Only when that gives too few items for the threads are the heads divided.
- * Many queries: an item is a block of queries of one KV head over the whole visible context.
+ * Few queries (decode, verification of speculated tokens): an item is one split of the context of one
+ * sequence, with all KV heads. It goes tile by tile, and within a tile head by head. In the NHD layout it
+ * then reads whole pages in address order. The heads are divided between items only when there are too few
+ * items for the threads. Many queries: an item is a block of queries of one KV head over the whole visible
+ * context.
  */
 #include "attention_plan.h"
 

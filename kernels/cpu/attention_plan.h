@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attention_plan.h: how a call is cut into items, and where everything lies in the workspace. Both follow
- * from the problem alone. What decides a rounding (tile, split) does not depend on the number of threads, so
- * the output has the same bits for every thread count.
+ * attention_plan.h: how a call is cut into items, and the layout of the workspace. Both depend on the problem
+ * alone. Tile and split decide the roundings and do not depend on the number of threads, so the output has
+ * the same bits for every thread count.
  */
 #ifndef KVG_KERNELS_CPU_ATTENTION_PLAN_H
 #define KVG_KERNELS_CPU_ATTENTION_PLAN_H
 
-#include "attention.h"
+#include "attention_ops.h"
 
 enum {
     KVG_SPLIT_TOKENS = 4096,    /* keys per split of the context; a multiple of KVG_TILE */
-    KVG_SPLIT_MAX_QUERIES = 16, /* the context is split where no sequence has more query tokens than this */
-    KVG_ITEM_ROWS = 64,         /* query rows an item aims at */
-    KVG_ITEM_ACC_BYTES = 65536, /* accumulators of all heads of an item stay below this */
-    KVG_ITEMS_PER_THREAD = 2    /* fewer items than this: heads are handed out in smaller chunks */
+    KVG_SPLIT_MAX_QUERIES = 16, /* with more query tokens in some sequence the context is not split */
+    KVG_ITEM_ROWS = 64,         /* target of the query rows per item */
+    KVG_ITEM_ACC_BYTES = 65536, /* limit of the accumulators of all heads of an item, bytes */
+    KVG_ITEMS_PER_THREAD = 2    /* with fewer items than this per thread an item gets fewer heads */
 };
 
 struct kvg_attention_plan {
@@ -37,5 +37,13 @@ struct kvg_attention_plan {
 
 void kvg_attention_plan(const struct kvg_attention_ops *ops, const struct kvg_problem *problem,
                         struct kvg_attention_plan *plan);
+
+/* The entry points of struct kvg_kernel that need the problem alone: supports, arithmetic,
+ * workspace_bytes. */
+int kvg_attention_supports(const struct kvg_attention_ops *ops, enum kvg_path path,
+                           const struct kvg_problem *problem, char *why, size_t size);
+void kvg_attention_arithmetic(const struct kvg_attention_ops *ops, const struct kvg_problem *problem,
+                              struct kvg_arithmetic *out);
+int64_t kvg_attention_workspace(const struct kvg_attention_ops *ops, const struct kvg_problem *problem);
 
 #endif

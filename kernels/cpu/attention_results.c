@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attention_results.c: what comes out of CPU attention: output and lse of a row from its state and
- * accumulator, the partial results of splits, and their merge in the order of the splits.
+ * attention_results.c: the results of CPU attention: output and lse of a row from its state and accumulator,
+ * the partial results of splits, and their merge in the order of the splits.
  */
 #include "attention_call.h"
 #include "exp2.h"
@@ -16,7 +16,8 @@ static void write_row(const struct kvg_attention_call *call, int64_t token, int6
     const struct kvg_attention_args *a = call->args;
     const float offset = call->problem->path == KVG_PATH_FP8 ? 8.0f : 0.0f;
     uint16_t *out = (uint16_t *)a->out + token * a->out_stride_token + q_head * a->out_stride_head;
-    /* sum == 0 only without a visible key: the largest p is 1 (or 2^offset). A NaN is not 0 and shows. */
+    /* sum == 0 only where no key is visible: the largest p of a row is 1 (or 2^offset). A NaN is not 0, so it
+     * reaches the output. */
     const int none = state->sum == 0.0f;
     const float factor =
         none ? 0.0f : kvg_scale_of(a->scales.v, a->scales.stride, q_head / call->plan.group) / state->sum;
@@ -60,8 +61,8 @@ void kvg_finish_item(const struct kvg_attention_call *call, const struct kvg_ite
     }
 }
 
-/* One row of a sequence with several splits, in the order of the splits. Splits without a visible key have
- * max = -inf and sum = 0; with weight 0 they add nothing, and -inf - -inf is never formed. */
+/* Merges one row of a sequence with several splits, in the order of the splits. A split without a visible key
+ * has max = -inf and sum = 0. It is skipped, so that -inf - -inf is not computed. */
 static void merge_row(const struct kvg_attention_call *call, int64_t seq, int64_t query, int64_t q_head,
                       float *acc)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attention_scalar.c: attention without special instructions, in FP32. The yardstick of the other kernels and
- * the one that runs everywhere; the only one that reads e4m3fnuz. A dot product runs in eight partial sums,
- * so that the baseline vector unit can take it, and its order does not depend on the compiler.
+ * attention_scalar.c: attention in FP32 without special instructions. It runs on every CPU, and on x86-64 it
+ * is the only kernel that reads e4m3fnuz. A dot product has eight partial sums in a fixed order: the compiler
+ * can use the baseline vector unit, and the result does not depend on the compiler.
  */
-#include "attention.h"
+#include "attention_ops.h"
 #include "exp2.h"
 
 #include <math.h>

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attention_tiles.c: one tile of keys of CPU attention: its rows are found through the block table, masks are
- * applied, and the micro-kernels run on them, in three steps or, where all of it is visible, in one.
+ * attention_tiles.c: one tile of keys of CPU attention. The rows are found through the block table, masks are
+ * applied, and the micro-kernels run: in three steps, or in one where all keys are visible.
  *
- * No key that is invisible to the whole item is ever read: its row points to zeros instead (memory behind it
- * may hold NaN, and 0 * NaN would reach the result through the values), and its logits are overwritten in the
- * softmax.
+ * A key that no row of the item sees is not read. Its row points to zeros instead, and the softmax overwrites
+ * its logits. The memory of the key may hold NaN, and 0 * NaN would reach the result through the values.
  */
 #include "attention_call.h"
 #include "exp2.h"
@@ -13,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-/* The same of one head, and what to prefetch, where they cannot be had from those of the first head. */
+/* The rows of one head and what to prefetch, where an offset to the rows of the first head is not enough. */
 struct head_rows {
     const void *row[KVG_TILE];
     const char *ahead[KVG_TILE];
@@ -35,8 +34,6 @@ void kvg_describe_softmax(const struct kvg_attention_call *call, int64_t head, s
     how->p_e4m3 = fp8;
 }
 
-/* Rows of the tile that starts at key `start`, of the item's first head; keys outside [begin, end) get NULL.
- */
 void kvg_find_rows(const struct kvg_attention_call *call, const struct kvg_pages *pages,
                    const struct kvg_item *it, int64_t start, int64_t begin, int64_t end,
                    struct kvg_tile_rows *out)
@@ -67,7 +64,7 @@ void kvg_find_rows(const struct kvg_attention_call *call, const struct kvg_pages
 /* The rows of one head of the item. */
 static void add_offset(const struct kvg_tile_rows *now, int64_t offset, const char *zero, const void **row)
 {
-    if (now->whole) { /* nearly every tile; the compiler turns this into vector additions */
+    if (now->whole) { /* nearly every tile; the compiler vectorises this loop */
         for (int64_t j = 0; j < KVG_TILE; j++)
             row[j] = now->row[j] + offset;
         return;
@@ -76,23 +73,23 @@ static void add_offset(const struct kvg_tile_rows *now, int64_t offset, const ch
         row[j] = now->row[j] ? now->row[j] + offset : zero;
 }
 
-/* Where the heads of a token lie side by side in memory: the head's share of the next tile in the order of
- * addresses. */
+/* Where the heads of a token lie side by side in memory: one head's share of the next tile, so that the heads
+ * together prefetch it in the order of addresses. */
 static void share_ahead(const struct kvg_tile_rows *next, int64_t head, int64_t heads, int64_t row_bytes,
                         const char *zero, const char **ahead)
 {
     int64_t token = head * KVG_TILE / heads, part = head * KVG_TILE % heads;
 
     for (int64_t j = 0; j < KVG_TILE; token++, part = 0) {
-        const char *row = next->row[token] ? next->row[token] : zero; /* behind zero: unused, but harmless */
+        const char *row = next->row[token] ? next->row[token] : zero; /* past the zeros: never read */
         for (; part < heads && j < KVG_TILE; part++)
             ahead[j++] = row + part * row_bytes;
     }
 }
 
 /* The rows of one head, and what to prefetch: the same rows of the next tile for FP8, the head's share for
- * bf16 (measured: 5 % and 10 % faster than the other way round). Where the micro-kernels add the head's
- * offset themselves, nothing is copied but in tiles with invisible keys. */
+ * bf16 (5 % and 10 % faster than the other way round, measured). Where the micro-kernels add the head's
+ * offset themselves, addresses are copied only for tiles with invisible keys. */
 static void describe_keys(const struct kvg_attention_call *call, const struct kvg_pages *pages,
                           const struct kvg_tile_rows *now, const struct kvg_tile_rows *next, int64_t head,
                           int64_t heads, const char *zero, struct head_rows *own, struct kvg_keys *keys)
@@ -152,7 +149,6 @@ static void attend_tile(const struct kvg_attention_call *call, const struct kvg_
                 call->plan.acc_stride);
 }
 
-/* All heads of one tile. */
 void kvg_attend_heads(const struct kvg_attention_call *call, const struct kvg_item *it,
                       const struct kvg_item_scratch *t, int64_t start, const struct kvg_softmax *how,
                       const struct kvg_tile_rows *k_now, const struct kvg_tile_rows *v_now,
@@ -175,7 +171,7 @@ void kvg_attend_heads(const struct kvg_attention_call *call, const struct kvg_it
 
 /* ---------------------------------------------------------------- whole tiles */
 
-/* Whether every row of the item may take whole tiles at all. K and V in caches of one shape, as ever. */
+/* The strides of K and V must agree, because struct kvg_whole has one stride for both. */
 int kvg_may_be_whole(const struct kvg_attention_call *call, const struct kvg_item *it,
                      const struct kvg_softmax *how)
 {
@@ -190,7 +186,6 @@ int kvg_may_be_whole(const struct kvg_attention_call *call, const struct kvg_ite
     return 1;
 }
 
-/* Whether all keys of a tile without NULL are visible to the first query and to the last. */
 int kvg_all_see(const struct kvg_attention_call *call, const struct kvg_item *it, int64_t start)
 {
     int64_t first, end, unused;
@@ -200,8 +195,9 @@ int kvg_all_see(const struct kvg_attention_call *call, const struct kvg_item *it
     return first <= start && start + KVG_TILE <= end;
 }
 
-/* The eight pieces of the next tile that one head prefetches. Heads that lie together share the tile in the
- * order of its addresses; else each takes its own rows, and this is called for the first alone. */
+/* The eight pieces of the next tile that one head prefetches. Where the heads lie side by side they share the
+ * tile in the order of its addresses. Elsewhere each head prefetches its own rows, and this is called for the
+ * first head only. */
 static void whole_ahead(const struct kvg_tile_rows *now, const struct kvg_tile_rows *next, int64_t head,
                         int64_t heads, int64_t part_bytes, const char **piece)
 {
@@ -214,7 +210,6 @@ static void whole_ahead(const struct kvg_tile_rows *now, const struct kvg_tile_r
     }
 }
 
-/* All heads of one tile that every row sees in full. */
 void kvg_attend_whole(const struct kvg_attention_call *call, const struct kvg_item *it,
                       const struct kvg_item_scratch *t, const struct kvg_softmax *how,
                       const struct kvg_tile_rows *k, const struct kvg_tile_rows *v,

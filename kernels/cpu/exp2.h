@@ -2,13 +2,14 @@
  *
  * exp2.h: the exponential and the hyperbolic tangent of the softmax, as coefficients and as scalar code.
  *
- * 2^x = 2^n * 2^r with n = x rounded to an integer and r = x - n, exactly, in [-1/2, 1/2]. 2^r is a
- * polynomial of degree 6 with the smallest largest relative error (Remez exchange in double precision, then
- * rounded to FP32): 1.9e-9 for real coefficients. What remains is FP32 rounding: the last step of Horner's
- * rule rounds the result (2^-24) and its product p * r (at most 2^-24 * 0.35 / 0.71), the step before it
- * contributes a quarter of that, and so on; the rounding of the coefficients adds less than 2^-25 * 0.5.
- * Together below 2^-24 * 2.2; the exhaustive test measures 2^-24 * 1.9 with separate product and sum, less
- * with FMA. KVG_EXP2_REL_ERROR leaves that margin. Below 2^-126 the result is 0; x must not exceed 127.
+ * 2^x = 2^n * 2^r with n = x rounded to an integer and r = x - n, exactly, in [-1/2, 1/2]. 2^r is a minimax
+ * polynomial of degree 6 (Remez exchange in double precision, then rounded to FP32). Its relative error is
+ * 1.9e-9 with real coefficients. The rest of the error is FP32 rounding:
+ *   last step of Horner's rule   2^-24 for the result, at most 2^-24 * 0.35 / 0.71 for its product p * r
+ *   the step before              a quarter of that, and so on
+ *   rounding of the coefficients less than 2^-25 * 0.5
+ * Together this is below 2^-24 * 2.2. The exhaustive test measures 2^-24 * 1.9 with separate product and sum,
+ * and less with FMA. KVG_EXP2_REL_ERROR is 2^-24 * 2.25. Below 2^-126 the result is 0; x must not exceed 127.
  */
 #ifndef KVG_KERNELS_CPU_EXP2_H
 #define KVG_KERNELS_CPU_EXP2_H

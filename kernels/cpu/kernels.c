@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * kernels.c: the CPU kernels as the ABI sees them: each binds one path to the micro-kernels of one
- * instruction set. The entry points differ in nothing but that binding.
+ * kernels.c: the CPU kernels as constants of the ABI. Each binds one path to the micro-kernels of one
+ * instruction set; the entry points are otherwise the same.
  */
 #include "attention.h"
+#include "attention_plan.h"
 #include "store.h"
 
-/* rank: the instruction set decides; a plug-in that wants to be `best` takes more than 100. */
+/* The instruction set decides the rank. All stay below 100, so that a plug-in can be `best` with more. */
 enum {
     RANK_SCALAR = 10,
     RANK_AVX2 = 20,
+    RANK_NEON = 20,
     RANK_AVX512 = 30,
-    RANK_AMX_PART = 33, /* of AMX where its tiles are not full */
+    RANK_AMX_PART = 33, /* AMX where its tiles are not full */
     RANK_AVX512FP16 = 35,
     RANK_AMX = 40
 };
@@ -87,9 +89,10 @@ ATTENTION_KERNEL(dequant, DEQUANT, avx512fp16, AVX512FP16, "FP8 caches: FP16 pro
 ATTENTION_KERNEL(fp8, FP8, avx512fp16, AVX512FP16, "FlashAttention-3's FP8 rules on FP16 products",
                  quantize_avx512_run, NULL)
 
-/* A matrix tile takes AMX_TILE_ROWS query rows and costs as much with fewer. Where the query rows of a KV
- * head fill it AMX is ahead of everything; with fewer its time goes into decoding, and FP16 products decode
- * faster (README.md has the figures). bf16 caches have no FP16 kernel, so there AMX leads in any case. */
+/* A matrix tile takes AMX_TILE_ROWS query rows and costs as much with fewer. AMX is the fastest kernel where
+ * the query rows of a KV head fill a tile. With fewer rows most of its time is decoding, and the FP16 kernel
+ * decodes faster (figures in README.md). There is no FP16 kernel for bf16 caches, so AMX leads there in any
+ * case. */
 static int amx_rank(const struct kvg_problem *p)
 {
     const int64_t rows = p->kv_heads > 0 ? p->max_q_len * (p->q_heads / p->kv_heads) : 0;
@@ -101,4 +104,12 @@ ATTENTION_KERNEL(dequant, DEQUANT, amx, AMX,
                  "bf16 matrix tiles (AMX) into FP32; codes decoded through VBMI tables", NULL, amx_rank)
 ATTENTION_KERNEL(fp8, FP8, amx, AMX, "FlashAttention-3's FP8 rules on bf16 matrix tiles (AMX)",
                  quantize_avx512_run, amx_rank)
+#endif
+
+#if defined(__aarch64__)
+STORE_KERNEL(neon, NEON, "store and quantise, 4 elements at a time")
+ATTENTION_KERNEL(dequant, DEQUANT, neon, NEON, "attention in FP32 with FMA; codes decoded through FP16", NULL,
+                 NULL)
+ATTENTION_KERNEL(fp8, FP8, neon, NEON, "FlashAttention-3's FP8 rules in FP32 with FMA", quantize_neon_run,
+                 NULL)
 #endif

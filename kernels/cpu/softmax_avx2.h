@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * softmax_avx2.h: the softmax of one row of a tile with AVX2; part of attention_avx2.c, which includes it
+ * softmax_avx2.h: the softmax of one row of a tile with AVX2. Part of attention_avx2.c, which includes it
  * once.
  */
-#include "attention.h"
+#include "attention_ops.h"
 #include "exp2.h"
 
 #include <immintrin.h>
 #include <math.h>
 
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
-
 ALWAYS_INLINE __m256 exp2_8(__m256 x)
 {
-    x = _mm256_max_ps(_mm256_set1_ps(-127.0f), x); /* the second operand where one is NaN */
+    x = _mm256_max_ps(_mm256_set1_ps(-127.0f), x); /* MAXPS gives x where x is NaN */
     const __m256 n = _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC),
                  r = _mm256_sub_ps(x, n);
     const __m256i power =
@@ -103,7 +101,7 @@ static float softmax(const struct kvg_softmax *how, float *s, int64_t lo, int64_
     for (int64_t j = hi; j < KVG_TILE; j++)
         s[j] = -INFINITY;
     for (int64_t j = 0; j < KVG_TILE; j += 8)
-        top = _mm256_max_ps(_mm256_load_ps(s + j), top); /* the second operand where one is NaN */
+        top = _mm256_max_ps(_mm256_load_ps(s + j), top); /* MAXPS gives `top` where s is NaN */
     max = largest(top);
     shift = _mm256_set1_ps(max - how->offset);
     for (int64_t j = 0; j < KVG_TILE; j += 8) {

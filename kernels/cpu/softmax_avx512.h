@@ -1,18 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * softmax_avx512.h: the functions of the softmax on 16 lanes of FP32: exponential, hyperbolic tangent,
- * rounding to e4m3, and the row of a tile that is made of them. Included once by each kernel on AVX-512 (F
- * and DQ).
+ * softmax_avx512.h: the softmax of one row of a tile on 16 lanes of FP32, and its parts: exponential,
+ * hyperbolic tangent, rounding to e4m3. Included once by each kernel on AVX-512 (F and DQ).
  */
-#include "attention.h"
+#include "attention_ops.h"
 #include "exp2.h"
 
 #include <immintrin.h>
 #include <math.h>
 
 enum { VECTOR = 16 };
-
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 /* Below 2^-126 the result is 0: VSCALEFPS takes 70 ns where it makes a subnormal. */
 ALWAYS_INLINE __m512 exp2_16(__m512 x)
@@ -62,9 +59,9 @@ ALWAYS_INLINE __m512 round_e4m3(__m512 p)
     return _mm512_mask_sub_ps(normal, small, _mm512_add_ps(p, magic), magic);
 }
 
-/* Logits of a row of a tile to P: scale and cap s[0 .. KVG_TILE), keep keys lo <= j < hi alone, update the
- * state. P, rounded to e4m3 where `how` says so, is left in p for the kernel to write; p_factor is not in it
- * yet. Returns the factor for what was accumulated before. */
+/* Logits of a row of a tile to P: scales and caps s[0 .. KVG_TILE), masks all keys but lo <= j < hi, updates
+ * the state. P is rounded to e4m3 where `how` says so and left in p[]; the kernel multiplies it by p_factor
+ * and stores it. Returns the factor for what was accumulated before. */
 ALWAYS_INLINE float softmax_row(const struct kvg_softmax *how, const float *s, int64_t lo, int64_t hi,
                                 struct kvg_row_state *state, __m512 p[KVG_TILE / VECTOR])
 {
@@ -79,7 +76,7 @@ ALWAYS_INLINE float softmax_row(const struct kvg_softmax *how, const float *s, i
         if (how->cap_log2 > 0.0f)
             p[i] = _mm512_mul_ps(tanh_16(p[i]), cap);
         p[i] = _mm512_mask_mov_ps(_mm512_set1_ps(-INFINITY), (__mmask16)(seen >> (VECTOR * i)), p[i]);
-        top = _mm512_max_ps(p[i], top); /* the second operand where one is NaN */
+        top = _mm512_max_ps(p[i], top); /* VMAXPS gives `top` where p is NaN */
     }
     max = _mm512_reduce_max_ps(top);
     shift = _mm512_set1_ps(max - how->offset);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * store.c: the driver of the CPU store and of the quantisation of Q: finds each token's slot, converts one
- * row per token and head, or one per token where heads lie side by side under one scale, and spreads the
- * tokens over the threads.
+ * store.c: the driver of the CPU store and of the quantisation of Q. It finds the slot of each token,
+ * converts one row per token and head, and spreads the tokens over the threads. Where the heads lie side by
+ * side and share one scale, it converts one row per token.
  */
 #include "store.h"
 
 #include <string.h>
 
-/* Elements below which waking threads costs more than the work. */
+/* With fewer elements, waking threads costs more than the work. */
 enum { PARALLEL_FROM = 1 << 16 };
 
 static void copy_bf16(const void *source, int64_t count, float scale, void *destination)

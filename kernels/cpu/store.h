@@ -8,16 +8,16 @@
 
 #include "cpu.h"
 
-/* How a value meets its scale: true FP32 division (K and V), or the product with 1 / scale (Q). */
+/* How a value is scaled: true FP32 division (K and V), or the product with 1 / scale (Q). */
 enum kvg_scale_rule { KVG_DIVIDE = 0, KVG_RECIPROCAL = 1 };
 
-/* `count` consecutive elements. The scale means nothing to a bf16 destination. */
+/* Converts `count` consecutive elements. A bf16 destination ignores the scale. */
 typedef void (*kvg_convert_row)(const void *source, int64_t count, float scale, void *destination);
 
 struct kvg_store_ops {
     enum kvg_isa isa;
-    /* Sources: bf16, f16, f32. Destinations: e4m3, e5m2, bf16 (bf16 to bf16 is the driver's own copy). NULL
-     * for a pair it does not have. */
+    /* The converter of a pair of formats; NULL = none. Sources: bf16, f16, f32. Destinations: e4m3, e5m2,
+     * e4m3fnuz, bf16. The driver copies bf16 to bf16 itself. */
     kvg_convert_row (*convert)(enum kvg_dtype from, enum kvg_dtype to, enum kvg_scale_rule rule);
 };
 
@@ -26,6 +26,6 @@ int kvg_store_supports(const struct kvg_store_ops *ops, const struct kvg_problem
 int kvg_store_run(const struct kvg_store_ops *ops, const struct kvg_store_args *args);
 int kvg_quantize_q_run(const struct kvg_store_ops *ops, const struct kvg_quantize_q_args *args);
 
-extern const struct kvg_store_ops kvg_store_scalar, kvg_store_avx2, kvg_store_avx512;
+extern const struct kvg_store_ops kvg_store_scalar, kvg_store_avx2, kvg_store_avx512, kvg_store_neon;
 
 #endif

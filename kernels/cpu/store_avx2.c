@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * store_avx2.c: rows converted 32 elements a step. The encoder is the one of fp8.h with both branches taken
- * and blended; fnuz and the last elements of a row go one by one.
+ * store_avx2.c: converts rows 32 elements per step. The encoder is that of fp8.h: both branches are computed
+ * and blended. e4m3fnuz and the last elements of a row are converted one by one.
  */
 #include "store_rows.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * store_avx512.c: rows converted 64 elements a step; the encoder of fp8.h with masks for its branches. fnuz
- * and the last elements of a row go one by one.
+ * store_avx512.c: converts rows 64 elements per step. The encoder is that of fp8.h, with masks for its
+ * branches. e4m3fnuz and the last elements of a row are converted one by one.
  */
 #include "store_rows.h"
 

@@ -3,12 +3,13 @@
  * store_rows.h: the table of row converters, included once by each store_ISA.c. The including file defines
  *   static inline void convert_row(enum kvg_dtype from, enum kvg_dtype to, enum kvg_scale_rule rule,
  *                                  const void *source, int64_t count, float scale, void *destination);
- * inlined always; here it becomes one function per pair of formats, its switches settled at compile time.
+ * It is always inlined. This header makes one function of it for each pair of formats, so that its switches
+ * are resolved at compile time.
  */
 #include "../fp8.h"
 #include "store.h"
 
-/* One element, for scalar rows and for the ends of vector rows. */
+/* Loads one element, for scalar rows and for the ends of vector rows. */
 static inline float load_one(enum kvg_dtype from, const void *source, int64_t i)
 {
     float value;

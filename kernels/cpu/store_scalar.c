@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * store_scalar.c: rows converted one element at a time, with the codecs of fp8.h.
+ * store_scalar.c: converts rows one element at a time, with the codecs of fp8.h.
  */
 #include "store_rows.h"
 

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * kernel_check.h: one CPU attention kernel on one problem, against a double-precision loop written here and
- * nowhere else, on caches whose unowned slots hold NaN.
+ * kernel_check.h: runs one CPU attention kernel on one problem and compares it with a double-precision loop
+ * that is written here, independently of reference/. Slots of the cache that no sequence owns hold NaN.
  *
- * Every output element must lie within a tolerance made of what the kernel may do: the rounding of the output
- * (2^-8 |o|), of P (2^-9 sum p|v| where it is bf16, 2^-11 where FP16), FP32 arithmetic (the logit's error
- * moves p by 2^-20 * sum |q k|), and the sums that it declares narrow (half a step for each of a chain's
- * additions). On path fp8 the loop quantises P itself, by tiles and splits as the kernel declares; a p that
- * lies so near a rounding boundary that FP32 cannot decide adds its step to the tolerance.
+ * Every output element must lie within a tolerance, the sum of what the kernel may do:
+ *   rounding of the output   2^-8 |o|
+ *   rounding of P            2^-9 sum p|v| in bf16, 2^-11 sum p|v| in FP16
+ *   FP32 arithmetic          the error of a logit moves p by 2^-20 * sum |q k|
+ *   sums declared narrow     half a step for each addition of a chain
+ * On path fp8 the loop quantises P itself, with the tiles and splits that the kernel declares. A p that lies
+ * so near a rounding boundary that FP32 cannot decide adds its step to the tolerance.
  */
 #ifndef KVG_TESTS_KERNEL_CHECK_H
 #define KVG_TESTS_KERNEL_CHECK_H
@@ -23,7 +25,7 @@
 
 #include <cmocka.h>
 
-#include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention_ops.h"
 #include "kernels/cpu/exp2.h"
 #include "reference/formats.h"
 #include "harness/prepare/prepared.h"
@@ -120,7 +122,7 @@ static void fill_cache(struct setting *s, unsigned char *data, const float *scal
         for (int64_t t = 0; t < s->lens[b]; t++) {
             for (int64_t h = 0; h < p->kv_heads; h++) {
                 for (int64_t d = 0; d < p->head_dim; d++) {
-                    const double x = 0.5 + normal(&seed); /* with a mean: faults of accumulation show */
+                    const double x = 0.5 + normal(&seed); /* a mean shows faults of accumulation */
                     kvg_ref_store(format, data, cache_index(s, b, t, h) + d, (float)x / scale[h]);
                 }
             }
@@ -159,7 +161,7 @@ static void describe(struct setting *s, const struct shape *shape, enum kvg_path
     p->phase = p->max_q_len == 1 ? KVG_PHASE_DECODE : KVG_PHASE_APPEND;
 }
 
-/* Pages in random order, some of them nobody's; the table's tail names no page at all. */
+/* Pages in random order, some of them unused; the tail of the table names no valid page. */
 static void make_table(struct setting *s, uint64_t seed)
 {
     const struct kvg_problem *p = &s->problem;
@@ -420,8 +422,8 @@ static void run_kernel(const struct kvg_kernel *kernel, const struct shape *shap
     tear_down(&s);
 }
 
-/* A NaN in a slot that a sequence owns must show: K poisons every row that sees it, V its own dim; other
- * heads and sequences stay clean. */
+/* A NaN in a slot that a sequence owns must reach the output: from K every row that sees it, from V its own
+ * dim. Other heads and sequences must have none. */
 static void check_owned_nan(const struct kvg_kernel *kernel, enum kvg_path path, enum kvg_dtype kv,
                             int64_t group, int64_t dim, int in_k)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * scalar_attention.h: a plain attention kernel for tests of the verification, written apart from reference/
- * and kernels/: FP32 scalar code that does exactly what a struct kvg_arithmetic declares, sums in a chosen
- * order, and on request has one fault.
+ * scalar_attention.h: a plain attention kernel for the tests of the verification, written independently of
+ * reference/ and kernels/. It is FP32 scalar code that does exactly what a struct kvg_arithmetic declares.
+ * The order of its sums can be chosen, and on request it has one fault.
  */
 #ifndef KVG_TESTS_SCALAR_ATTENTION_H
 #define KVG_TESTS_SCALAR_ATTENTION_H

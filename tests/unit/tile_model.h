@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tile_model.h: the tile registers of AMX in software, one set per thread, as kernels/cpu/amx_tiles.h names
- * their operations. Shapes come from the configuration alone, as in the CPU; what the CPU would refuse (a
- * tile that is not configured, shapes that do not fit) ends the program.
+ * tile_model.h: the tile registers of AMX in software, one set per thread, under the names of
+ * kernels/cpu/amx_tiles.h. Shapes come from the configuration alone, as in the CPU. What the CPU would refuse
+ * (a tile that is not configured, shapes that do not fit) aborts the program.
  */
 #ifndef KVG_TESTS_TILE_MODEL_H
 #define KVG_TESTS_TILE_MODEL_H
@@ -81,7 +81,7 @@ static void tile_store(int t, void *to, int64_t stride)
         memcpy((char *)to + i * stride, tile_file.tile[t][i], (size_t)tile_bytes(t));
 }
 
-/* Products take most of the test's time, on arrays whose indices are checked above: without sanitizers. */
+/* Products take most of the test's time. Their indices are checked above, so sanitizers are switched off. */
 #define UNCHECKED __attribute__((no_sanitize("address", "undefined")))
 
 /* An FP32 value with subnormals as zero. */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_amx_model.c: the AMX kernel, compiled against tile registers in software (tile_model.h), so that a CPU
- * without AMX checks it too: AVX-512 with VBMI, VBMI2 and BF16 is enough. The shapes are chosen for whole
- * tiles and for the turns between them and the general path; the calls of both are counted, so that neither
- * goes untested.
+ * test_amx_model.c: the AMX kernel, compiled with tile registers in software (tile_model.h). A CPU without
+ * AMX can then check it; AVX-512 with VBMI, VBMI2 and BF16 is enough. The shapes exercise whole tiles, the
+ * general path, and the changes between the two. The calls of both are counted, so that neither is missed.
  */
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention_plan.h"
 #include "tests/unit/kernel_check.h"
 #include "tests/unit/tile_model.h"
 
@@ -13,7 +14,7 @@
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,avx512vbmi2,avx512bf16,avx2,fma,f16c,bmi2")
 #define kvg_attention_amx amx_on_model
-#include "kernels/cpu/attention_amx_avx512vbmi.c"
+#include "kernels/cpu/attention_amx.c"
 #undef kvg_attention_amx
 #pragma GCC pop_options
 
@@ -166,8 +167,8 @@ static void test_splits(void **state)
     check(&a, 1, 1, "splits");
 }
 
-/* A scale that is not positive turns the order of logits round: never on whole tiles, and right all the same.
- */
+/* A scale that is not positive reverses the order of the logits. It must not use whole tiles, and the result
+ * must be right. */
 static void test_scale_signs(void **state)
 {
     const struct shape shape = {8, 2, 64, 16, 0, 0, KVG_NHD, 1, 1, 1, {192}, {1}};
@@ -256,7 +257,7 @@ static int prepare(const struct kvg_attention_ops *which, enum kvg_isa isa)
 static int on_model(void **state)
 {
     (void)state;
-    return prepare(&amx_on_model, KVG_ISA_AVX512VBMI); /* what is left to ask of the CPU */
+    return prepare(&amx_on_model, KVG_ISA_AVX512VBMI); /* what the CPU still needs */
 }
 
 static int on_hardware(void **state)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_kernel_fp8.c: the codecs of kernels/fp8.h and kernels/cuda/fp8_integer.h against the reference's
- * integer arithmetic: every code, and for the encoders every FP32 that lies on or next to a boundary of a
- * format (each code, each midpoint of two codes, and their neighbours), plus a dense sweep through all
+ * test_kernel_fp8.c: the codecs of kernels/fp8.h and kernels/cuda/fp8_integer.h against the integer
+ * arithmetic of the reference. Decoders: every code. Encoders: every FP32 on or next to a boundary of a
+ * format (each code, each midpoint of two codes, and their neighbours), and a dense sweep through all
  * exponents.
  */
 #include <math.h>

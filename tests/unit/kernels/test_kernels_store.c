@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_kernels_store.c: every CPU store this machine can run writes the same bytes as the reference, over the
- * whole cache: the slots named, and not one byte more.
+ * test_kernels_store.c: every CPU store kernel that this machine can run must leave the whole cache byte for
+ * byte as the reference does: the named slots are written, and nothing else.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -34,8 +34,8 @@ static uint32_t random_bits(uint32_t *state)
     return *state ^ *state >> 15;
 }
 
-/* All kinds of values: any bit pattern now and then (NaN, infinities, subnormals), mostly numbers in the
- * range of the formats, some exactly on a tie. */
+/* Mostly numbers in the range of the formats, some of them exactly on a tie; one in eight is any bit pattern
+ * (NaN, infinities, subnormals). */
 static void fill(enum kvg_dtype dtype, void *data, int64_t count, uint32_t seed)
 {
     for (int64_t i = 0; i < count; i++) {
@@ -163,7 +163,7 @@ static void test_store_is_bit_exact(void **state)
     }
 }
 
-/* Every bf16 there is, through every scale of a few: Q by the reciprocal, which the reference knows. */
+/* Every bf16 with each of a few scales. Q is multiplied by the reciprocal, as the reference does it too. */
 static void test_quantize_q_is_bit_exact(void **state)
 {
     enum { DIM = 64, Q_HEADS = 8, KV_HEADS = 4, TOKENS = 65536 / DIM / Q_HEADS, COUNT = 65536 };
@@ -216,8 +216,8 @@ static void test_quantize_q_is_bit_exact(void **state)
     free(want);
 }
 
-/* A page whose first element lies beyond 2^31 elements: a 32-bit offset would land elsewhere. The memory is
- * reserved, and only the pages touched are real. */
+/* A page whose first element lies beyond 2^31 elements: a 32-bit offset would be wrong. The memory is only
+ * reserved; the pages that are touched become real. */
 static void test_store_offsets_are_64_bit(void **state)
 {
     enum { DIM = 64, BLOCK = 16 };

@@ -19,8 +19,13 @@
 #include "harness/measure/loops.h"
 #include "harness/measure/roofs.h"
 
-static const struct kvg_roof_loops *const all_loops[] = {&kvg_roof_loops_generic, &kvg_roof_loops_avx2,
-                                                         &kvg_roof_loops_avx512};
+static const struct kvg_roof_loops *const all_loops[] = {
+    &kvg_roof_loops_generic,
+#if defined(__x86_64__)
+    &kvg_roof_loops_avx2,
+    &kvg_roof_loops_avx512,
+#endif
+};
 
 /* Sum of 64-bit words, then of the bytes that are left: what a reader must return for `bytes` bytes. */
 static uint64_t plain_sum(const unsigned char *data, int64_t bytes)

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attention_amx_avx512vbmi.c: attention on the matrix tiles of AMX (TDPBF16PS): 16 x 16 sums over 32 bf16
- * products in 16 cycles, where VDPBF16PS of the same CPU needs 512 cycles. What is left to do is decoding.
+ * attention_amx.c: attention on the matrix tiles of AMX. TDPBF16PS makes 16 x 16 sums over 32 bf16 products
+ * in 16 cycles; VDPBF16PS needs 512 cycles for that on the same CPU. So most of the remaining time is
+ * decoding.
  *
- * Logits. K decoded row by row is the left operand as it lies there; Q, packed once as pairs of dims by rows,
- * is the right one. The product has keys in rows and is transposed on the way to s.
+ * Logits. The left operand is K, decoded row by row. The right one is Q, packed once as pairs of dims by
+ * rows. The product has keys in rows and is transposed when it is written to s.
  *
- * Values. P is the left operand as the softmax writes it; V interleaved by pairs of keys is the right one.
+ * Values. The left operand is P as the softmax writes it. The right one is V, interleaved by pairs of keys.
  *
- * Whole tiles of up to 16 rows take the faster path of attention_amx_whole.h; what is here does the rest:
- * many rows, other values of head_dim, a soft cap, tiles that some row sees in part.
+ * Whole tiles of up to 16 rows take the faster path of attention_amx_whole.h. This file does the rest: more
+ * rows, other values of head_dim, a soft cap, tiles that some row sees only in part.
  */
-#pragma GCC target("amx-tile,amx-bf16,avx512vbmi2")
-
 #include "amx_tiles.h"
 #include "attention_avx512.h"
 #include "attention_amx_whole.h"
@@ -77,7 +76,7 @@ static int64_t chunks(int64_t dim)
     return (dim + CHUNK - 1) / CHUNK;
 }
 
-/* For the tiles of this file; for whole tiles of few rows there is another copy of Q behind. */
+/* Q for the tiles of this file. Behind it lies another copy of Q for whole tiles of few rows. */
 static int64_t own_q_bytes(int64_t rows, int64_t dim)
 {
     return kvg_round_up(rows, ROWS) * chunks(dim) * CHUNK * 2;
@@ -146,7 +145,7 @@ ALWAYS_INLINE void transpose_4(const float *from, float *s)
     _mm512_store_ps(s + 3 * KVG_TILE, _mm512_shuffle_ps(high[0], high[1], 0xee));
 }
 
-/* All 64 keys (undecoded ones give rubbish that nobody reads) against 16 rows. */
+/* All 64 keys against 16 rows. The results of keys that were not decoded are undefined and never read. */
 ALWAYS_INLINE void logits_16(const uint16_t *k, const uint16_t *q, int64_t dim, float *product)
 {
     const int64_t stride = padded(dim);
@@ -193,7 +192,7 @@ ALWAYS_INLINE void logits_block(const uint16_t *k, const uint16_t *q, int64_t di
     tile_store(0, product, 64);
 }
 
-/* Up to 16 rows: decoding 16 keys ahead of the tiles, so that both run at once and a tile load never waits
+/* Up to 16 rows. Decoding runs 16 keys ahead of the tiles: both then overlap, and a tile load does not wait
  * for stores that have just been issued. */
 ALWAYS_INLINE void logits_few(enum kvg_dtype dtype, const struct kvg_keys *keys, const uint16_t *q,
                               int64_t rows, uint16_t *k, float *product, float *s)
