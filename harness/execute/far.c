@@ -27,7 +27,7 @@ static int map_far_cache(struct kvg_far_cache *far, int t)
     return far->mapping[t] ? 0 : -1;
 }
 
-/* Not through kvg_device_alloc: most of the buffer is never touched, and its guards would be far from every
+/* Not through kvg_device_memory_alloc: most of the buffer is never touched, and its guards would be far from every
  * write. A device without room for both caches has no far caches. */
 static int allocate_far_cache(struct kvg_execution *x, struct kvg_far_cache *far, int t)
 {

@@ -11,7 +11,8 @@ struct kvg_run_options {
     double min_time;     /* total time of the samples of a case, in seconds; default 0.2 */
     int64_t min_samples; /* least number of samples of a case; default 15 */
     int64_t max_samples; /* greatest number of samples of a case; default KVG_MAX_SAMPLES */
-    int64_t verify_rows; /* greatest number of output rows that are verified (kvg_expectation_make); 0 = its default */
+    int64_t
+        verify_rows; /* greatest number of output rows that are verified (kvg_expectation_make); 0 = its default */
     int64_t repeats;   /* number of repeated calls that must give the same bits; 0 = up to 300 within 0.3 s */
     int verify_only;   /* 1: verify and do not time, whatever the cases say */
     int profile;       /* 1: run the kernel once inside an NVTX range; neither verify nor time */

@@ -20,6 +20,6 @@
 #include "harness/prepare/prepared.h"
 
 /* Fills the memory columns named above. A batch without tokens leaves the ratios NaN. */
-void kvg_account(const struct kvg_prepared *p, int64_t workspace_bytes, struct kvg_row *row);
+void kvg_account_fill_row(const struct kvg_prepared *p, int64_t workspace_bytes, struct kvg_row *row);
 
 #endif

@@ -60,10 +60,10 @@ struct kvg_measurement {
 #define KVG_WALL_PER_MIN_TIME 3.0 /* see above */
 
 /* samples[max_samples] seconds; *n taken. -1 with the error when a call failed. */
-int kvg_measure(const struct kvg_measurement *m, double *samples, int64_t *n, struct kvg_error *error);
+int kvg_measure_calls(const struct kvg_measurement *m, double *samples, int64_t *n, struct kvg_error *error);
 /* The same, and how the samples were taken ("CLOCK_MONOTONIC_RAW, one call a sample, ..."). */
-int kvg_measure_described(const struct kvg_measurement *m, double *samples, int64_t *n, char *method,
-                          size_t size, struct kvg_error *error);
+int kvg_measure_calls_described(const struct kvg_measurement *m, double *samples, int64_t *n, char *method,
+                                size_t size, struct kvg_error *error);
 
 /* What reading the clock twice costs, in seconds: the median of a thousand tries. */
 double kvg_timer_floor(void);
@@ -71,6 +71,6 @@ double kvg_timer_floor(void);
 struct kvg_summary {
     double median, min, q1, q3, mad;
 };
-void kvg_summarise(const double *samples, int64_t n, struct kvg_summary *out); /* GSL */
+void kvg_summary_make(const double *samples, int64_t n, struct kvg_summary *out); /* GSL */
 
 #endif

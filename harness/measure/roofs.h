@@ -21,7 +21,6 @@ struct kvg_roofs {
     double read, copy, cache; /* B/s; copy counts bytes read plus written */
     double flops;             /* FP32 FMA, 1/s */
 };
-void kvg_measure_roofs(int64_t threads, struct kvg_roofs *out);
 /* Best of a few plain kernels that read exactly the K and V slots the case owns, B/s; cold. With a window
  * only the slots that some query sees. NaN where there is nothing to read. */
 double kvg_measure_gather_roof(const struct kvg_prepared *p, int64_t threads);
@@ -40,5 +39,8 @@ void kvg_meter_forget(struct kvg_meter *meter); /* the next roofs are fresh ones
  * and so replaces both. */
 void kvg_meter_sweep(struct kvg_meter *meter);
 #define KVG_SWEEP_BYTES (16 << 20) /* more than the reach of the TLBs (2048 x 4 KiB) and than any L2 */
+
+/* The instruction set the roofs use on this CPU: "avx512", "avx2" or "generic". */
+const char *kvg_roof_isa(void);
 
 #endif

@@ -12,7 +12,7 @@ struct kvg_prepare_options {
     struct kvg_input_cache *cache; /* inputs kept from case to case, borrowed; NULL: none are kept */
 };
 
-/* The most sequences that a part may have (kvg_prepare_part). */
+/* The most sequences that a part may have (kvg_prepared_make_part). */
 enum { KVG_PART_MOST = 4 };
 
 #endif

@@ -29,7 +29,7 @@ struct kvg_permuted {
 
 /* 0; 1 when the case has nothing that could be rearranged so (one sequence, one head, one page); -1 when out
  * of memory. p is whole: no frame, no part. After 1 and -1 there is nothing to free. */
-int kvg_permute(const struct kvg_prepared *p, enum kvg_rearrangement which, struct kvg_permuted *out);
+int kvg_permuted_make(const struct kvg_prepared *p, enum kvg_rearrangement which, struct kvg_permuted *out);
 void kvg_permuted_free(struct kvg_permuted *m);
 
 /* Rows of `bytes` bytes per (row, head) of an output [total_q, q_heads], back in their old order. */
