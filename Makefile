@@ -49,7 +49,8 @@ OPT      ?= -O3
 SANITIZE ?=
 WARN     := -Wall -Wextra -Werror
 # Contraction off: an FMA where the source has none would change bits between machines.
-COMMON   := -iquote . $(OPT) -g -fopenmp -ffp-contract=off -fno-math-errno -D_GNU_SOURCE $(WARN) $(SANITIZE)
+# No symbol is exported: a plug-in's function of the same name would be replaced by ours. A plug-in needs none of ours.
+COMMON   := -iquote . $(OPT) -g -fopenmp -fvisibility=hidden -ffp-contract=off -fno-math-errno -D_GNU_SOURCE $(WARN) $(SANITIZE)
 GIT_SHA  := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 GIT_DIRTY := $(shell git diff --quiet HEAD -- 2>/dev/null && echo 0 || echo 1)
 
@@ -157,7 +158,7 @@ $(B)/kvgauge: $(OBJ) $(CUDA_OBJ) $(B)/.cuda_for
 	@echo '  CUDA  $(CUDA_SAYS)'
 	@echo '  $(if $(NVTX_CFLAGS),NVTX  ranges built in ($(NVTX_DIR)),NVTX  no CUDA toolkit found: built without ranges for profilers)'
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(COMMON) $(LDFLAGS) -rdynamic -o $@ $(OBJ) $(CUDA_OBJ) $(LDLIBS_ALL) $(if $(CUDA_OBJ),$(CUDA_LIBS))
+	$(Q)$(CC) $(COMMON) $(LDFLAGS) -o $@ $(OBJ) $(CUDA_OBJ) $(LDLIBS_ALL) $(if $(CUDA_OBJ),$(CUDA_LIBS))
 CUDA_SAYS := $(if $(CUDA_OBJ),kernels for $(CUDA_FOR:all=$(CUDA_ALL_SAYS)),$(if \
   $(NVCC),no kernels: no NVIDIA GPU found or not wanted (make cuda builds them all the same),no kernels: no nvcc found))
 # Touched when CUDA_FOR changes, so that what is linked follows.
@@ -186,7 +187,7 @@ FORCE:
 $(B)/tests/unit/%: $(B)/obj/tests/unit/%.o $(LIB_OBJ)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(COMMON) $(LDFLAGS) -rdynamic -o $@ $^ -lcmocka $(LDLIBS_ALL)
+	$(Q)$(CC) $(COMMON) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS_ALL)
 .SECONDARY: $(TESTS:$(B)/%=$(B)/obj/%.o)
 
 MUTANTS_OBJ := $(patsubst %,$(B)/obj/tests/mutants/%.o,mutants faults one_mutant matrix rules speed)
@@ -223,7 +224,7 @@ define gpu_program
 $(B)/gpu/$(1): $(if $(wildcard tests/gpu/$(1).cu),$(B)/cuda/$(or $(GPU_FOR_$(1)),all),$(B)/obj)/tests/gpu/$(1).o $(GPU_NEEDS_$(1))
 	@mkdir -p $$(@D)
 	$$(call say,LINK,$$@)
-	$$(Q)$$(CC) $$(COMMON) $$(LDFLAGS) -rdynamic $$(BUNDLE_LINK) -o $$@ $$^ $$(LDLIBS_ALL) $$(CUDA_LIBS)
+	$$(Q)$$(CC) $$(COMMON) $$(LDFLAGS) $$(BUNDLE_LINK) -o $$@ $$^ $$(LDLIBS_ALL) $$(CUDA_LIBS)
 endef
 $(foreach program,$(GPU_PROGRAMS),$(eval $(call gpu_program,$(program))))
 
@@ -248,7 +249,7 @@ mutants: $(B)/mutants $(B)/mutants.so ## the right kernel with one fault, again 
 	@OMP_NUM_THREADS=1 $(B)/mutants $(MUTANTS_ARGS) $(B)/mutants.so tests/mutants/mutants.yaml
 $(B)/mutants: $(MUTANTS_OBJ) $(LIB_OBJ)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(COMMON) $(LDFLAGS) -rdynamic -o $@ $^ $(LDLIBS_ALL)
+	$(Q)$(CC) $(COMMON) $(LDFLAGS) -o $@ $^ $(LDLIBS_ALL)
 $(B)/mutants.so: $(addprefix tests/mutants/,attention.c attention_reads.c attention_call.c store.c slow.c plugin.c \
                   faults.def slow.def mutant.h attention_row.h)
 	@mkdir -p $(@D)
@@ -306,7 +307,7 @@ $(BUNDLE)/.complete: $(BUNDLE_PROGRAMS) $(BUNDLE_PLUGINS) $(BUNDLE_TESTS) LICENS
 $(B)/bundled/kvgauge: $(OBJ) $(BUNDLE_CUDA)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(COMMON) $(LDFLAGS) -rdynamic $(BUNDLE_LINK) -o $@ $^ $(LDLIBS_ALL) $(if $(NVCC),$(CUDA_LIBS))
+	$(Q)$(CC) $(COMMON) $(LDFLAGS) $(BUNDLE_LINK) -o $@ $^ $(LDLIBS_ALL) $(if $(NVCC),$(CUDA_LIBS))
 $(B)/gpu/cuda_mutants.so: tests/mutants/cuda/attention.cu $(wildcard tests/mutants/cuda/*.def) kernels/kernel.h
 	$(need_nvcc)
 	@mkdir -p $(@D)
