@@ -102,5 +102,5 @@ fi
 [ -z "$skipping" ] || echo "without these packages, as $system calls them, some tests are skipped:$skipping" >&2
 [ -n "$missing" ] || exit 0
 echo "kvgauge needs these packages, as $system calls them:$missing" >&2
-[ -z "$install" ] || echo "install them as root: $install$missing" >&2
+[ -z "$install" ] || echo "install them as root: $install$(sed 's/ [^ ]*(AUR)//g' <<< "$missing")" >&2
 exit 1
