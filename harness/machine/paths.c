@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * paths.c: the one object that knows where it was built and which commit it is (the Makefile's PATHS_DEF).
+ * paths.c: where data files are, and version and commit of this build. Only this object is compiled with the
+ * Makefile's PATHS_DEF, so a new commit recompiles one file.
  */
 #include "paths.h"
 
@@ -12,7 +13,7 @@
 #include <unistd.h>
 
 #if !defined(KVG_SOURCE_DIR) && !defined(__cppcheck__)
-#error "paths.c wants KVG_SOURCE_DIR, KVG_DATA_DIR, KVG_VERSION, KVG_GIT_SHA and KVG_GIT_DIRTY (see Makefile)"
+#error "paths.c needs KVG_SOURCE_DIR, KVG_DATA_DIR, KVG_VERSION, KVG_GIT_SHA and KVG_GIT_DIRTY (see Makefile)"
 #endif
 
 const char *kvg_version(void)
@@ -38,7 +39,7 @@ struct places {
     int count;
 };
 
-/* In the source tree a kind lies beside its code; installed, under share/kvgauge. */
+/* The folder of each kind of data, below the source tree and below share/kvgauge. */
 static const char *const in_source[] = {
     [KVG_DATA_SUITE] = "harness/suites", [KVG_DATA_INPUT] = "harness/inputs", [KVG_DATA_PLOT] = "plots"};
 static const char *const installed[] = {
@@ -49,14 +50,14 @@ static void add_place(struct places *places, const char *root, const char *folde
     char *at = places->path[places->count];
     int n = snprintf(at, PLACE_SIZE, "%s/%s", root, folder);
     if (n < 0 || n >= PLACE_SIZE)
-        return; /* a name that long cannot be opened either */
+        return; /* too long to be opened */
     for (int i = 0; i < places->count; i++)
         if (strcmp(places->path[i], at) == 0)
             return;
     places->count++;
 }
 
-/* Folder of the running binary, links resolved; "" when /proc is not there. */
+/* Folder of the running binary, with links resolved; "" without /proc. */
 static void binary_dir(char dir[PLACE_SIZE])
 {
     ssize_t n = readlink("/proc/self/exe", dir, PLACE_SIZE - 1);
@@ -72,8 +73,8 @@ static int lies_in(const char *dir, const char *root)
     return strncmp(dir, root, n) == 0 && (dir[n] == '/' || dir[n] == '\0');
 }
 
-/* The checkout the binary lies in: the one it was built in, or (when that was moved) the folder that holds
- * the build folder and looks like one. 0 and the root, or -1. */
+/* The checkout that contains the binary. It is the source tree of the build or, if the checkout was moved
+ * since, the folder above the build folder, provided that it has harness/suites. 0 and the root, or -1. */
 static int own_source_tree(char root[PLACE_SIZE])
 {
     char dir[PLACE_SIZE], probe[PLACE_SIZE];

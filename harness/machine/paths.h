@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * paths.h: where the files are that kvgauge needs, and which build this is.
+ * paths.h: where the data files of kvgauge are, and version and commit of this build.
  *
- * Looked for in order: the folder in the environment variable KVGAUGE_DATA, the source tree (while the binary
- * lies in it), ../share/kvgauge from the binary (an installation wherever it was moved, or a bundle),
- * $PREFIX/share/kvgauge as given at build time, and last the source tree the binary was built from.
+ * Data files are looked for in these places, in this order:
+ *   1. the folder that the environment variable KVGAUGE_DATA names
+ *   2. the source tree, if the binary is inside it
+ *   3. ../share/kvgauge, seen from the binary's folder: an installation (also a moved one) or a bundle
+ *   4. $PREFIX/share/kvgauge, with PREFIX as given at build time
+ *   5. the source tree that the binary was built from, if the binary is outside it
  */
 #ifndef KVG_HARNESS_PATHS_H
 #define KVG_HARNESS_PATHS_H
@@ -12,17 +15,17 @@
 #include <stddef.h>
 
 const char *kvg_version(void);
-const char *kvg_git_sha(void); /* "unknown" outside a checkout */
-int kvg_git_dirty(void);
+const char *kvg_git_sha(void); /* commit of the build; "unknown" outside a checkout */
+int kvg_git_dirty(void);       /* 1 if the checkout had changes that were not committed, else 0 */
 
 enum kvg_data_kind { KVG_DATA_SUITE, KVG_DATA_INPUT, KVG_DATA_PLOT };
-/* Path of a data file by its name ("quick.yaml", "smollm2.h5"). 0, or -1 when no place has it (text then
- * names the places looked at). */
+/* Path of a data file, by its name ("quick.yaml", "smollm2.h5"). 0, or -1 when no place has it; text then
+ * lists the paths that were tried. */
 int kvg_data_path(enum kvg_data_kind kind, const char *name, char *text, size_t size);
-/* Folder of all data files of a kind, first that exists. */
+/* Folder of the data files of a kind: the first that exists. 0, or -1 with the list of the places in text. */
 int kvg_data_dir(enum kvg_data_kind kind, char *text, size_t size);
-/* Where `run` writes by default: results/runs of the source tree, else ./kvgauge-runs. Plots likewise:
- * plots/out or ./kvgauge-plots. */
+/* Default folders of outputs. Results: results/runs of the source tree that contains the binary, if it can be
+ * written, else ./kvgauge-runs. Plots: plots/out of that tree, else ./kvgauge-plots. */
 void kvg_default_run_dir(char *text, size_t size);
 void kvg_default_plot_dir(char *text, size_t size);
 
