@@ -283,7 +283,7 @@ static void a_case_made_wrong_is_found(void **state)
     begin_where(&s, 1);
     device.spoil_sequence = 4;
     expect(&s, "dequant", "", KVG_MISTRUSTED,
-           "whatever the kernel does: K cache made on the device: sequence 4 token 75 dim 0");
+           "so the kernel cannot be judged: K cache made on the device: sequence 4 token 75 dim 0");
     end(&s);
     begin_where(&s, 1);
     device.spoil_sequence = 0;
