@@ -140,7 +140,7 @@ struct key_factors {
 
 /* Computes the other factors from p, delta and exponent, and adds to the sums of the row. */
 KVG_REF_CLONES
-static void key_factors(float p_rel, float p_abs, float p_floor, struct key_factors *restrict f,
+static void make_key_factors(float p_rel, float p_abs, float p_floor, struct key_factors *restrict f,
                         float *restrict lanes)
 {
     for (int t = 0; t < KVG_BLOCK_TOKENS; t++) {
@@ -340,7 +340,7 @@ static void bound_block(const struct bound *b, const struct kvg_rows *rows, cons
             memset(&f, 0, sizeof f);
         memcpy(f.p, s->p + at, (size_t)count * sizeof *f.p);
         narrow_deltas(s->spread + at, count, f.delta, f.exponent);
-        key_factors(row->p_rel, row->p_abs, row->p_floor, &f, row->lanes);
+        make_key_factors(row->p_rel, row->p_abs, row->p_floor, &f, row->lanes);
         const struct kvg_bound_tile tile = {.count = count,
                                             .dim = rows->dim,
                                             .p = f.p,

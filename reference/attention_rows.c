@@ -61,7 +61,7 @@ static inline void prefetch_row(const struct kvg_ref_kv *kv, int64_t index, int6
 static void load_kv(const struct kvg_rows *rows, const struct kvg_ref_kv *kv, const struct kvg_group *g,
                     int64_t first, int64_t count, int scaled_first, enum kvg_ref_format operand, float *out)
 {
-    const int64_t head_dim = rows->a->head_dim, bytes = kvg_ref_format_info(kv->format)->bytes;
+    const int64_t head_dim = rows->a->head_dim, bytes = kvg_ref_format_get_info(kv->format)->bytes;
     const int64_t left = g->last - (first + count) + 1, next = left < count ? left : count;
     int64_t index[KVG_BLOCK_TOKENS], next_index[KVG_BLOCK_TOKENS];
     find_rows(kv, g, first, count, index);

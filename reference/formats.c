@@ -22,7 +22,7 @@ static const struct kvg_ref_format_info format_table[] = {
     [KVG_REF_E5M2] = {"e5m2", 1, 2, -14, 57344.0},        [KVG_REF_E4M3FNUZ] = {"e4m3fnuz", 1, 3, -7, 240.0},
 };
 
-const struct kvg_ref_format_info *kvg_ref_format_info(enum kvg_ref_format format)
+const struct kvg_ref_format_info *kvg_ref_format_get_info(enum kvg_ref_format format)
 {
     return &format_table[format];
 }

@@ -39,7 +39,7 @@ struct kvg_ref_format_info {
     int min_exponent;  /* of the smallest normal: 2^min_exponent */
     double max;        /* largest finite value */
 };
-const struct kvg_ref_format_info *kvg_ref_format_info(enum kvg_ref_format format);
+const struct kvg_ref_format_info *kvg_ref_format_get_info(enum kvg_ref_format format);
 
 /* FP8: `format` must be one of the three 8-bit formats. Every NaN code decodes to a NaN. */
 uint8_t kvg_ref_fp8_encode(enum kvg_ref_format format, float value);

@@ -30,7 +30,7 @@ float kvg_ref_scaled(enum kvg_ref_rule rule, float value, float scale)
 
 static int is_fp8(enum kvg_ref_format format)
 {
-    return kvg_ref_format_info(format)->bytes == 1;
+    return kvg_ref_format_get_info(format)->bytes == 1;
 }
 
 KVG_REF_CLONES
@@ -68,7 +68,7 @@ static void convert_row(enum kvg_ref_rule rule, float scale, enum kvg_ref_format
 static void copy_row(enum kvg_ref_format format, const void *source, int64_t source_index, void *destination,
                      int64_t destination_index, int64_t count)
 {
-    int64_t bytes = kvg_ref_format_info(format)->bytes;
+    int64_t bytes = kvg_ref_format_get_info(format)->bytes;
     memcpy((char *)destination + destination_index * bytes, (const char *)source + source_index * bytes,
            (size_t)(count * bytes));
 }

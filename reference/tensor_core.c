@@ -32,7 +32,7 @@ static const struct kvg_ref_mma_model models[] = {
      KVG_REF_MMA_PARITY, 16, 16, 24, 23, 0},
 };
 
-const struct kvg_ref_mma_model *kvg_ref_mma_model(int64_t i)
+const struct kvg_ref_mma_model *kvg_ref_mma_model_get(int64_t i)
 {
     return i >= 0 && i < (int64_t)(sizeof models / sizeof *models) ? &models[i] : NULL;
 }

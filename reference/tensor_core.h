@@ -63,7 +63,7 @@ struct kvg_ref_mma_model {
 };
 
 /* Model number i in the order above; NULL past the end. */
-const struct kvg_ref_mma_model *kvg_ref_mma_model(int64_t i);
+const struct kvg_ref_mma_model *kvg_ref_mma_model_get(int64_t i);
 /* The model of that name; NULL when there is none. */
 const struct kvg_ref_mma_model *kvg_ref_mma_model_by_name(const char *name);
 /* 1 if the unit takes operands of this format: E4M3FNUZ on CDNA3, E4M3 and E5M2 on the others. */

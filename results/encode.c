@@ -250,3 +250,21 @@ int kvg_header_from_json(const char *line, size_t length, struct kvg_facts *run,
     json_decref(object);
     return failed ? -1 : 0;
 }
+
+char *kvg_facts_to_json(const struct kvg_facts *facts)
+{
+    json_t *object = kvg_json_facts(facts);
+    char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    json_decref(object);
+    return text;
+}
+
+int kvg_facts_from_json(const char *line, struct kvg_facts *facts, struct kvg_error *error)
+{
+    json_t *object = parse_object(line, strlen(line), error);
+    if (!object)
+        return -1;
+    const int failed = facts_from_json(object, "facts", facts, error);
+    json_decref(object);
+    return failed ? -1 : 0;
+}

@@ -181,8 +181,8 @@ static int export_json(FILE *out, const struct kvg_results *results, const struc
 
 /* ---------------------------------------------------------------- any format */
 
-int kvg_export(FILE *out, const struct kvg_results *results, enum kvg_export format,
-               const struct kvg_column *const *columns, int64_t n_columns, struct kvg_error *error)
+int kvg_results_export(FILE *out, const struct kvg_results *results, enum kvg_export format,
+                       const struct kvg_column *const *columns, int64_t n_columns, struct kvg_error *error)
 {
     const struct kvg_column **all = NULL;
     int with_samples = columns == NULL;

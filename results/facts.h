@@ -30,6 +30,11 @@ int kvg_facts_set_number(struct kvg_facts *facts, const char *name, double numbe
 const struct kvg_fact *kvg_facts_find(const struct kvg_facts *facts, const char *name); /* or NULL */
 void kvg_facts_free(struct kvg_facts *facts);
 
+/* One line of JSON, malloc'ed; NULL on out of memory. Numbers keep their bits, NaN and infinities included. */
+char *kvg_facts_to_json(const struct kvg_facts *facts);
+/* Adds the facts of such a line. 0, or -1 with the error; what was added before stays. */
+int kvg_facts_from_json(const char *line, struct kvg_facts *facts, struct kvg_error *error);
+
 /* Fails unless the facts of a run name this schema and a major version that this program reads. `path` is for
  * the message. */
 int kvg_schema_check(const char *path, const struct kvg_facts *run, struct kvg_error *error);

@@ -20,7 +20,7 @@ int kvg_results_read(const char *path, struct kvg_results *results, struct kvg_e
 
 /* Writes all rows with the chosen columns (NULL: all columns). Implemented in export.c. */
 enum kvg_export { KVG_EXPORT_CSV, KVG_EXPORT_JSON, KVG_EXPORT_MARKDOWN };
-int kvg_export(FILE *out, const struct kvg_results *results, enum kvg_export format,
-               const struct kvg_column *const *columns, int64_t n_columns, struct kvg_error *error);
+int kvg_results_export(FILE *out, const struct kvg_results *results, enum kvg_export format,
+                       const struct kvg_column *const *columns, int64_t n_columns, struct kvg_error *error);
 
 #endif

@@ -19,8 +19,6 @@
 #include "commands.h"
 #include "harness/diagnose/dump.h"
 #include "harness/machine/machine.h"
-#include "harness/measure/roofs.h"
-#include "harness/measure/loops.h"
 #include "harness/execute/options.h"
 #include "harness/execute/execute.h"
 #include "harness/worker/worker.h"
@@ -115,12 +113,11 @@ static int run_one(const struct kvg_run_command *command, struct kvg_worker *wor
 }
 
 static int run_cases(const struct kvg_run_command *command, const struct kvg_plan *plan,
-                     const struct kvg_results *earlier, struct kvg_run_files *files, struct tally *tally,
-                     struct kvg_error *error)
+                     const struct kvg_results *earlier, struct kvg_worker *worker,
+                     struct kvg_run_files *files, struct tally *tally, struct kvg_error *error)
 {
     struct kvg_progress progress;
-    struct kvg_worker *worker = kvg_worker_start(&command->run, error);
-    int failed = worker ? 0 : -1;
+    int failed = 0;
     double total_weight = 0;
     for (int64_t i = 0; i < plan->count; i++)
         total_weight += weight(command, &plan->cases[i]);
@@ -140,7 +137,6 @@ static int run_cases(const struct kvg_run_command *command, const struct kvg_pla
         tally->done += failed == 0;
     }
     kvg_progress_end(&progress);
-    kvg_worker_stop(worker);
     tally->interrupted = failed == 1;
     return failed < 0 ? -1 : 0;
 }
@@ -230,26 +226,12 @@ static int times_anything(const struct kvg_run_command *command, const struct kv
     return 0;
 }
 
-/* Measures the roofs of the machine; NaN when no case is timed. */
-static int add_roofs(struct kvg_facts *machine, int measure)
-{
-    struct kvg_roofs roofs = {.read = NAN, .copy = NAN, .cache = NAN, .flops = NAN};
-    int64_t threads = kvg_cpus_allowed();
-    if (measure)
-        kvg_measure_roofs(threads, &roofs);
-    return kvg_facts_set_number(machine, "roof_threads", (double)threads) ||
-           kvg_facts_set_number(machine, "read_roof", roofs.read) ||
-           kvg_facts_set_number(machine, "copy_roof", roofs.copy) ||
-           kvg_facts_set_number(machine, "cache_roof", roofs.cache) ||
-           kvg_facts_set_number(machine, "flop_roof", roofs.flops) ||
-           kvg_facts_set_text(machine, "roof_isa", kvg_roof_isa());
-}
-
 /* Names the files and opens the journal of a new run or of an earlier one. */
 static int open_files(const struct kvg_run_command *command, int argc, char **argv,
-                      const struct kvg_plan *plan, struct kvg_run_files *files, struct kvg_results *earlier,
-                      struct kvg_error *error)
+                      const struct kvg_plan *plan, struct kvg_worker *worker, struct kvg_run_files *files,
+                      struct kvg_results *earlier, struct kvg_error *error)
 {
+    const int64_t threads = kvg_cpus_allowed();
     struct kvg_facts run = {0}, machine = {0};
     memset(files, 0, sizeof *files);
     files->benchmark_path = command->benchmark_out;
@@ -260,8 +242,10 @@ static int open_files(const struct kvg_run_command *command, int argc, char **ar
     int64_t bytes = (INT64_C(1) << 20) + plan->count * 8192;
     int failed = 0;
     if (kvg_run_facts_add(&run, argc, argv, plan->name, plan->cases[0].seed) || kvg_machine_facts(&machine) ||
-        kvg_device_facts(&machine) || add_roofs(&machine, times_anything(command, plan)))
+        kvg_device_facts(&machine) || kvg_facts_set_number(&machine, "roof_threads", (double)threads))
         failed = kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory");
+    if (!failed)
+        failed = kvg_worker_add_roofs(worker, threads, times_anything(command, plan), &machine, error);
     if (!failed)
         failed = kvg_run_files_create(files, &run, &machine, bytes, error);
     kvg_facts_free(&run);
@@ -363,14 +347,17 @@ static int run_plan(const struct kvg_run_command *command, int argc, char **argv
     struct kvg_error error, file_error;
     struct tally tally = {0};
     sigset_t old;
-    hold_signals(&old); /* before the roofs start threads, which inherit the mask */
-    if (open_files(command, argc, argv, plan, &files, &earlier, &error)) {
+    hold_signals(&old);
+    struct kvg_worker *worker = kvg_worker_start(&command->run, &error);
+    if (!worker || open_files(command, argc, argv, plan, worker, &files, &earlier, &error)) {
+        kvg_worker_stop(worker);
         release_signals(&old);
         kvg_run_files_abandon(&files);
         kvg_results_free(&earlier);
         return kvg_error_report(&error);
     }
-    int failed = run_cases(command, plan, &earlier, &files, &tally, &error);
+    int failed = run_cases(command, plan, &earlier, worker, &files, &tally, &error);
+    kvg_worker_stop(worker);
     int complete = !failed && !tally.interrupted && all_planned_done(plan, &earlier, &tally);
     int code = failed ? kvg_error_report(&error) : KVG_EXIT_OK;
     int lost = kvg_run_files_finish(&files, complete, &results, &file_error);

@@ -145,11 +145,11 @@ static int print_to(FILE *out, const struct show_options *o, const struct kvg_re
                     const struct kvg_column *const *columns, int64_t n, struct kvg_error *error)
 {
     if (o->format == FORMAT_CSV)
-        return kvg_export(out, results, KVG_EXPORT_CSV, columns, n, error);
+        return kvg_results_export(out, results, KVG_EXPORT_CSV, columns, n, error);
     if (o->format == FORMAT_JSON)
-        return kvg_export(out, results, KVG_EXPORT_JSON, columns, n, error);
+        return kvg_results_export(out, results, KVG_EXPORT_JSON, columns, n, error);
     if (o->format == FORMAT_MARKDOWN)
-        return kvg_export(out, results, KVG_EXPORT_MARKDOWN, columns, n, error);
+        return kvg_results_export(out, results, KVG_EXPORT_MARKDOWN, columns, n, error);
     char *quoted = kvg_argv_quote_word(o->file.file);
     const struct kvg_table_options table = {
         .path = quoted ? quoted : o->file.file, .all = o->all, .colour = -1};

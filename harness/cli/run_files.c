@@ -9,14 +9,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "results/disk.h"
 #include "results/file.h"
 #include "argv.h"
+#include "harness/machine/caches.h"
 #include "harness/machine/paths.h"
 #include "harness/machine/clock.h"
 
@@ -78,19 +79,16 @@ int kvg_run_files_name(struct kvg_run_files *files, const char *out, const char 
 
 /* ---- before the first case ---- */
 
-/* mkdir -p of the folder a file lies in. */
+/* Makes the folder of a file. */
 static int make_folder(const char *path, struct kvg_error *error)
 {
     char folder[KVG_PATH_MAX];
     snprintf(folder, sizeof folder, "%s", path);
-    for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        if (mkdir(folder, 0777) && errno != EEXIST)
-            return kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot make the folder: %s", folder,
-                            strerror(errno));
-        *slash = '/';
-    }
-    return 0;
+    char *slash = strrchr(folder, '/');
+    if (!slash || slash == folder)
+        return 0;
+    *slash = '\0';
+    return kvg_make_folders(folder, error);
 }
 
 static int check_space(const char *path, int64_t bytes, struct kvg_error *error)
@@ -259,18 +257,10 @@ void kvg_run_files_abandon(struct kvg_run_files *files)
 
 /* ---- facts ---- */
 
-/* A random UUID (version 4). */
-static void new_uuid(char text[40])
+/* A random UUID from the kernel. -1 where /proc is not mounted. */
+static int new_uuid(char text[40])
 {
-    unsigned char b[16] = {0};
-    if (getrandom(b, sizeof b, 0) != (ssize_t)sizeof b) {
-        uint64_t mixed[2] = {(uint64_t)time(NULL), (uint64_t)getpid()};
-        memcpy(b, mixed, sizeof b);
-    }
-    b[6] = (unsigned char)((b[6] & 0x0f) | 0x40);
-    b[8] = (unsigned char)((b[8] & 0x3f) | 0x80);
-    snprintf(text, 40, "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1],
-             b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
+    return kvg_read_line("/proc/sys/kernel/random/uuid", text, 40);
 }
 
 int kvg_run_facts_add(struct kvg_facts *facts, int argc, char **argv, const char *suite, uint64_t seed)
@@ -280,7 +270,8 @@ int kvg_run_facts_add(struct kvg_facts *facts, int argc, char **argv, const char
     if (rest && asprintf(&line, "kvgauge run%s%s", rest[0] ? " " : "", rest) < 0)
         line = NULL;
     free(rest);
-    new_uuid(uuid);
+    if (new_uuid(uuid))
+        snprintf(uuid, sizeof uuid, "unknown");
     kvg_utc_now(created);
     snprintf(generator, sizeof generator, "kvgauge %s", kvg_version());
     int failed =

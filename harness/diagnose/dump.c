@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "results/disk.h"
 #include "results/dump.h"
 #include "harness/prepare/prepared.h"
 
@@ -25,8 +26,8 @@ int kvg_dump_name(const char *to, const char *case_id, char *path, size_t size, 
     if (length > 3 && strcmp(to + length - 3, ".h5") == 0) {
         used = snprintf(path, size, "%s", to);
     } else {
-        if (mkdir(to, 0777) && errno != EEXIST)
-            return kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot create the folder: %s", to, strerror(errno));
+        if (kvg_make_folders(to, error))
+            return -1;
         used = snprintf(path, size, "%s/%s.h5", to, case_id);
     }
     return used < (int)size ? 0
@@ -65,7 +66,7 @@ static void put_header(struct kvg_dump *d, const struct kvg_prepared *p, const c
     kvg_dump_text(d, "kernel", kernel);
     kvg_dump_text(d, "run", kvg_run_words(run));
     kvg_dump_text(d, "reason", reason);
-    kvg_dump_text(d, "kv_format", kvg_ref_format_info(kvg_ref_format_of(problem->kv_dtype))->name);
+    kvg_dump_text(d, "kv_format", kvg_ref_format_get_info(kvg_ref_format_of(problem->kv_dtype))->name);
     kvg_dump_text(d, "layout", problem->layout == KVG_HND ? "HND" : "NHD");
     kvg_dump_number(d, "softmax_scale", (double)p->softmax_scale);
     kvg_dump_number(d, "soft_cap", (double)problem->soft_cap);

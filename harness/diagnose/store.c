@@ -91,8 +91,8 @@ static float scale_by(enum way way, const float *scale, const float *other, int6
 static uint8_t code_by(enum way way, enum kvg_ref_format format, float value, float scale, float clip)
 {
     float x = way == WAY_RECIPROCAL ? value * (1.0f / scale) : value / scale;
-    const float largest = (float)kvg_ref_format_info(format)->max;
-    const float smallest = ldexpf(1.0f, kvg_ref_format_info(format)->min_exponent);
+    const float largest = (float)kvg_ref_format_get_info(format)->max;
+    const float smallest = ldexpf(1.0f, kvg_ref_format_get_info(format)->min_exponent);
     if (way == WAY_AS_E4M3 || way == WAY_AS_E5M2)
         format = way == WAY_AS_E4M3 ? KVG_REF_E4M3 : KVG_REF_E5M2;
     if (way == WAY_ROUNDED_TWICE)

@@ -245,7 +245,7 @@ static void load(const struct row *r, int tensor, int64_t token, float *to)
         return;
     }
     kvg_ref_load_row(format, pages->data, at, r->dim, to);
-    const float smallest = ldexpf(1.0f, kvg_ref_format_info(format)->min_exponent);
+    const float smallest = ldexpf(1.0f, kvg_ref_format_get_info(format)->min_exponent);
     for (int64_t d = 0; d < r->dim && is(SUBNORMALS_LOST); d++)
         to[d] = fabsf(to[d]) < smallest ? 0.0f : to[d];
     for (int64_t d = 0; d < r->dim && is(TOP_EXPONENT_IS_NAN); d++)

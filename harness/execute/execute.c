@@ -129,7 +129,7 @@ static int make_workspace(struct kvg_execution *x)
     if (x->site.workspace_bytes < 0)
         return kvg_verdict(x, KVG_INCORRECT, "workspace_bytes returned %lld",
                            (long long)x->site.workspace_bytes);
-    x->site.guards = kvg_guard_create();
+    x->site.guards = kvg_guard_new();
     if (!x->site.guards)
         return kvg_verdict(x, KVG_OUT_OF_MEMORY, "no memory for the outputs");
     x->site.workspace = kvg_buffer_alloc(x, "workspace", x->site.workspace_bytes);
@@ -169,13 +169,13 @@ static void execute_prepared(struct kvg_execution *x)
     kvg_work_count(&x->prepared, x->row);
     if (make_workspace(x))
         return;
-    kvg_account(&x->prepared, site->workspace_bytes, x->row);
+    kvg_account_fill_row(&x->prepared, site->workspace_bytes, x->row);
     kvg_stopwatch_turn(&x->watch, KVG_VERIFYING);
     execute_phase(x);
     if (!site->device && !x->session->tainted)
         kvg_buffers_check_all(x);
     if (site->device)
-        x->row->device_bytes = kvg_device_taken(site->memory);
+        x->row->device_bytes = kvg_device_memory_taken(site->memory);
     if (site->device && site->device->lost && !x->session->tainted)
         kvg_verdict_of_device(x, "timing prepare or quantize_q, or measuring roofs", NULL);
     if (x->timed)

@@ -28,8 +28,8 @@ static int map_far_cache(struct kvg_far_cache *far, int t)
     return far->mapping[t] ? 0 : -1;
 }
 
-/* Allocates one cache on the device, without kvg_device_alloc: most of the buffer is never touched, and its
- * guards would be far from every write. -1 if the device has no room for both caches. */
+/* Allocates one cache on the device, without kvg_device_memory_alloc: most of the buffer is never touched,
+ * and its guards would be far from every write. -1 if the device has no room for both caches. */
 static int allocate_far_cache(struct kvg_execution *x, struct kvg_far_cache *far, int t)
 {
     int64_t available, total, left = (2 - t) * (int64_t)far->mapping_bytes;

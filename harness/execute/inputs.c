@@ -57,8 +57,8 @@ static void take(const struct kvg_prepared *frame, int64_t seq, int64_t *left, i
     *left -= bytes;
 }
 
-/* Chooses the sequences of a part, in this order: the first always, the others if they fit into `limit`
- *   bytes. - one that depends on the seed, or the longest if that one is shorter than half of the longest
+/* Chooses the sequences of a part, in this order: the first always, the others if they fit into limit bytes:
+ *   - one that depends on the seed, or the longest if that one is shorter than half of the longest
  *   - sequence 0, which is the longest until a renewal rotates the lengths
  *   - the shortest, and of several the last
  *   - another one that depends on the seed */
@@ -92,7 +92,7 @@ static int make_part(struct kvg_execution *x, int64_t limit)
     const int64_t n = choose(&x->prepared, limit, chosen);
     if (n == 0)
         return kvg_verdict(x, KVG_MISTRUSTED, "no sequence has a key, so nothing can be verified");
-    if (kvg_prepare_part(&x->prepared, chosen, n, &x->part, &error))
+    if (kvg_prepared_make_part(&x->prepared, chosen, n, &x->part, &error))
         return kvg_verdict_of_error(x, &error);
     if (kvg_seen_compare(x->site.device, x->site.memory, &x->prepared, &x->part, &x->seen, &error) == 0)
         return 0;
@@ -122,8 +122,8 @@ int kvg_inputs_prepare(struct kvg_execution *x)
                                                   x->options->random_tokens_v, x->session->inputs};
     struct kvg_error error;
     const int made = is_made_there(x);
-    if (made ? kvg_prepare_frame(x->c, &constants, &x->prepared, &error)
-             : kvg_prepare(x->c, &constants, &x->prepared, &error))
+    if (made ? kvg_prepared_make_frame(x->c, &constants, &x->prepared, &error)
+             : kvg_prepared_make(x->c, &constants, &x->prepared, &error))
         return kvg_verdict_of_error(x, &error);
     if (!x->site.device) {
         kvg_seen_host(&x->prepared, &x->seen);

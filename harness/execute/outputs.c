@@ -94,9 +94,9 @@ int kvg_outputs_make_plain(struct kvg_execution *x, const struct kvg_attention_a
                  kvg_buffer_poison(x, mine.lse, lse_bytes) || call_plain(x, plain, &mine) ||
                  bring(x, &x->outputs->plain.out, mine.out, out_bytes) ||
                  bring(x, &x->outputs->plain.lse, mine.lse, lse_bytes) || kvg_buffers_check(x);
-    kvg_device_release(x->site.memory, mine.out);
-    kvg_device_release(x->site.memory, mine.lse);
-    kvg_device_release(x->site.memory, mine.workspace);
+    kvg_device_memory_release(x->site.memory, mine.out);
+    kvg_device_memory_release(x->site.memory, mine.lse);
+    kvg_device_memory_release(x->site.memory, mine.workspace);
     if (failed)
         return -1;
     x->outputs->plain_wrong = kvg_plain_check(e, &x->prepared, &x->outputs->plain, why, sizeof why) != 0;

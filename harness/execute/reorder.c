@@ -196,7 +196,7 @@ static int run_moved(struct permutation *m, const struct kind *k)
 {
     const void *out, *lse;
     struct kvg_permuted host;
-    const int status = kvg_permute(&m->x->prepared, k->which, &host);
+    const int status = kvg_permuted_make(&m->x->prepared, k->which, &host);
     if (status)
         return status > 0 ? 0 : kvg_verdict(m->x, KVG_OUT_OF_MEMORY, "no memory for permuted inputs");
     int failed = send_moved(m, &host) || kvg_call_attention(m->x, &m->moved) || bring(m, &out, &lse) ? -1 : 0;

@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "results/facts.h"
+
 struct kvg_session;
 struct kvg_session *kvg_session_new(void); /* NULL on out of memory */
 void kvg_session_free(struct kvg_session *session);
@@ -17,6 +19,10 @@ int kvg_session_tainted(const struct kvg_session *session);
 /* Sets `tell`. It is called at the beginning of a run whose crash has a special meaning, with the kind of the
  * run (enum kvg_run_kind of diagnose/failure.h), and at the end of that run with KVG_RUN_FIRST. */
 void kvg_session_announce(struct kvg_session *session, void (*tell)(void *context, int run), void *context);
+
+/* Adds the roofs of the CPU with `threads` threads (read_roof, copy_roof, cache_roof, flop_roof; NaN unless
+ * `measure`) and roof_isa, the instruction set of their loops. 0, or -1 on out of memory. */
+int kvg_session_add_roofs(struct kvg_session *session, int64_t threads, int measure, struct kvg_facts *facts);
 
 /* How a session opens its device, and how cases on a device are prepared. */
 struct kvg_device_source {

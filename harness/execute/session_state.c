@@ -4,6 +4,7 @@
  */
 #include "session_state.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -54,6 +55,19 @@ void kvg_session_free(struct kvg_session *session)
 int kvg_session_tainted(const struct kvg_session *session)
 {
     return session->tainted;
+}
+
+int kvg_session_add_roofs(struct kvg_session *session, int64_t threads, int measure, struct kvg_facts *facts)
+{
+    static const struct kvg_roofs none = {.read = NAN, .copy = NAN, .cache = NAN, .flops = NAN};
+    const struct kvg_roofs *roofs = measure ? kvg_meter_roofs(session->meter, threads) : &none;
+    return kvg_facts_set_number(facts, "read_roof", roofs->read) ||
+                   kvg_facts_set_number(facts, "copy_roof", roofs->copy) ||
+                   kvg_facts_set_number(facts, "cache_roof", roofs->cache) ||
+                   kvg_facts_set_number(facts, "flop_roof", roofs->flops) ||
+                   kvg_facts_set_text(facts, "roof_isa", kvg_roof_isa())
+               ? -1
+               : 0;
 }
 
 void kvg_session_announce(struct kvg_session *session, void (*tell)(void *context, int run), void *context)

@@ -28,7 +28,7 @@ static int device_failed(struct kvg_site *site, const char *what, struct kvg_err
 
 void *kvg_site_alloc(struct kvg_site *site, const char *name, int64_t bytes, struct kvg_error *error)
 {
-    return site->device ? kvg_device_alloc(site->memory, name, bytes, error)
+    return site->device ? kvg_device_memory_alloc(site->memory, name, bytes, error)
                         : kvg_guard_alloc(site->guards, name, bytes, error);
 }
 
@@ -88,5 +88,5 @@ int kvg_site_send(struct kvg_site *site, void *to, const void *from, int64_t byt
 
 int kvg_site_check(struct kvg_site *site, struct kvg_error *error)
 {
-    return site->device ? kvg_device_check(site->memory, error) : kvg_guard_check(site->guards, error);
+    return site->device ? kvg_device_memory_check(site->memory, error) : kvg_guard_check(site->guards, error);
 }

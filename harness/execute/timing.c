@@ -84,7 +84,7 @@ static int failed_to_time(struct kvg_execution *x, const struct kvg_error *error
 static int tell_times(struct kvg_row *row, const double *samples, int64_t n, const char *method)
 {
     struct kvg_summary summary;
-    kvg_summarise(samples, n, &summary);
+    kvg_summary_make(samples, n, &summary);
     row->time_median = summary.median;
     row->time_min = summary.min;
     row->time_q1 = summary.q1;
@@ -111,7 +111,7 @@ static int take_samples(struct kvg_execution *x, const struct kvg_measurement *a
         x->site.device->ops->conditions_begin(x->site.device);
     }
     const double begin = kvg_now();
-    const int failed = kvg_measure_described(&m, samples, &n, method, sizeof method, &error);
+    const int failed = kvg_measure_calls_described(&m, samples, &n, method, sizeof method, &error);
     const double wall = kvg_now() - begin;
     const int told = failed ? 0 : tell_times(x->row, samples, n, method);
     if (m.clock) /* also after a failure, because this ends the observation of the device */
@@ -164,10 +164,10 @@ double kvg_calls_time_apart(struct kvg_execution *x, int (*call)(void *), void *
                                 .min_samples = 5,
                                 .max_samples = KVG_MAX_SAMPLES};
     const enum kvg_activity before = kvg_stopwatch_turn(&x->watch, KVG_TIMING);
-    const int failed = kvg_measure(&m, samples, &n, NULL);
+    const int failed = kvg_measure_calls(&m, samples, &n, NULL);
     kvg_stopwatch_turn(&x->watch, before);
     if (failed)
         return NAN;
-    kvg_summarise(samples, n, &summary);
+    kvg_summary_make(samples, n, &summary);
     return summary.median;
 }

@@ -23,6 +23,6 @@
 #include "harness/prepare/prepared.h"
 
 /* Fills the columns above. The ratios are NaN for a batch without tokens. */
-void kvg_account(const struct kvg_prepared *p, int64_t workspace_bytes, struct kvg_row *row);
+void kvg_account_fill_row(const struct kvg_prepared *p, int64_t workspace_bytes, struct kvg_row *row);
 
 #endif

@@ -28,7 +28,7 @@ static void read_fresh(int64_t bytes)
     if (posix_memalign(&buffer, 4096, (size_t)bytes))
         return;
     memset(buffer, 1, (size_t)bytes);
-    volatile uint64_t sink = kvg_roof_loops()->read(buffer, bytes);
+    volatile uint64_t sink = kvg_roof_loops_choose()->read(buffer, bytes);
     (void)sink;
     free(buffer);
 }

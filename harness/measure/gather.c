@@ -23,7 +23,7 @@
 
 static int64_t element_bytes(const struct kvg_prepared *p)
 {
-    return kvg_ref_format_info(kvg_ref_format_of(p->problem.kv_dtype))->bytes;
+    return kvg_ref_format_get_info(kvg_ref_format_of(p->problem.kv_dtype))->bytes;
 }
 
 struct span_list {
@@ -122,7 +122,7 @@ enum way { WAY_PLAIN, WAY_PREFETCHING, WAY_STREAMS };
  * one by one. */
 static uint64_t read_in_streams(const struct span_list *list, int64_t begin, int64_t end)
 {
-    const struct kvg_roof_loops *loops = kvg_roof_loops();
+    const struct kvg_roof_loops *loops = kvg_roof_loops_choose();
     uint64_t sum = 0;
     int64_t i = begin;
     while (i < end) {
@@ -145,7 +145,7 @@ static uint64_t read_in_streams(const struct span_list *list, int64_t begin, int
 
 static uint64_t read_part(const struct span_list *list, int64_t begin, int64_t end, enum way way)
 {
-    const struct kvg_roof_loops *loops = kvg_roof_loops();
+    const struct kvg_roof_loops *loops = kvg_roof_loops_choose();
     uint64_t sum = 0;
     if (way == WAY_STREAMS)
         return read_in_streams(list, begin, end);

@@ -4,7 +4,7 @@
  */
 #include "loops.h"
 
-const struct kvg_roof_loops *kvg_roof_loops(void)
+const struct kvg_roof_loops *kvg_roof_loops_choose(void)
 {
 #if defined(__x86_64__)
     if (kvg_roof_loops_avx512.supported())
@@ -13,9 +13,4 @@ const struct kvg_roof_loops *kvg_roof_loops(void)
         return &kvg_roof_loops_avx2;
 #endif
     return &kvg_roof_loops_generic;
-}
-
-const char *kvg_roof_isa(void)
-{
-    return kvg_roof_loops()->name;
 }

@@ -33,9 +33,6 @@ struct kvg_roof_loops {
     float (*fma)(int64_t steps, int64_t *operations);
 };
 extern const struct kvg_roof_loops kvg_roof_loops_avx512, kvg_roof_loops_avx2, kvg_roof_loops_generic;
-const struct kvg_roof_loops *kvg_roof_loops(void); /* the set with the widest vectors on this CPU */
-
-/* Name of that set: "avx512", "avx2" or "generic". */
-const char *kvg_roof_isa(void);
+const struct kvg_roof_loops *kvg_roof_loops_choose(void); /* the set with the widest vectors on this CPU */
 
 #endif

@@ -222,8 +222,8 @@ static void tell(struct sampler *s)
     }
 }
 
-int kvg_measure_described(const struct kvg_measurement *m, double *samples, int64_t *n, char *method,
-                          size_t size, struct kvg_error *error)
+int kvg_measure_calls_described(const struct kvg_measurement *m, double *samples, int64_t *n, char *method,
+                                size_t size, struct kvg_error *error)
 {
     struct sampler s = {.m = m, .batch = 1};
     struct pace pace;
@@ -245,19 +245,19 @@ int kvg_measure_described(const struct kvg_measurement *m, double *samples, int6
     if (take_rounds(&s, &pace, samples, n, error))
         return -1;
     struct kvg_summary summary;
-    kvg_summarise(samples, *n, &summary);
+    kvg_summary_make(samples, *n, &summary);
     describe(&s, clock_floor, summary.median, method, size);
     tell(&s);
     return 0;
 }
 
-int kvg_measure(const struct kvg_measurement *m, double *samples, int64_t *n, struct kvg_error *error)
+int kvg_measure_calls(const struct kvg_measurement *m, double *samples, int64_t *n, struct kvg_error *error)
 {
     char method[160];
-    return kvg_measure_described(m, samples, n, method, sizeof method, error);
+    return kvg_measure_calls_described(m, samples, n, method, sizeof method, error);
 }
 
-void kvg_summarise(const double *samples, int64_t n, struct kvg_summary *out)
+void kvg_summary_make(const double *samples, int64_t n, struct kvg_summary *out)
 {
     *out = (struct kvg_summary){NAN, NAN, NAN, NAN, NAN};
     double *sorted = n > 0 ? malloc((size_t)n * 2 * sizeof *sorted) : NULL;

@@ -61,11 +61,11 @@ struct kvg_measurement {
 
 /* Fills samples[max_samples], in seconds, and *n, the number of samples. 0, or -1 with the error when a call,
  * the clock or a check failed. */
-int kvg_measure(const struct kvg_measurement *m, double *samples, int64_t *n, struct kvg_error *error);
+int kvg_measure_calls(const struct kvg_measurement *m, double *samples, int64_t *n, struct kvg_error *error);
 /* The same. `method` receives how the samples were taken:
  * "CLOCK_MONOTONIC_RAW (cost of reading it: 25 ns), 1 call per sample". */
-int kvg_measure_described(const struct kvg_measurement *m, double *samples, int64_t *n, char *method,
-                          size_t size, struct kvg_error *error);
+int kvg_measure_calls_described(const struct kvg_measurement *m, double *samples, int64_t *n, char *method,
+                                size_t size, struct kvg_error *error);
 
 /* Seconds between two readings of CLOCK_MONOTONIC_RAW, one after the other: the median of 1000 tries. */
 double kvg_timer_floor(void);
@@ -75,6 +75,6 @@ struct kvg_summary {
     double median, min, q1, q3, mad;
 };
 /* All NaN without samples or memory. */
-void kvg_summarise(const double *samples, int64_t n, struct kvg_summary *out);
+void kvg_summary_make(const double *samples, int64_t n, struct kvg_summary *out);
 
 #endif

@@ -68,7 +68,7 @@ static void flush_all(const char *data, int64_t bytes, int64_t threads)
  * to the second, which starts at `half`. */
 static uint64_t pass_part(enum pass pass, char *data, int64_t half, int64_t begin, int64_t length)
 {
-    const struct kvg_roof_loops *loops = kvg_roof_loops();
+    const struct kvg_roof_loops *loops = kvg_roof_loops_choose();
     const char *streams[KVG_STREAMS];
     switch (pass) {
     case PASS_READ:
@@ -126,7 +126,7 @@ static double memory_roof(enum pass pass, char *data, int64_t bytes, int64_t thr
 /* Each thread reads its own buffer, of half an L2 cache, again and again. */
 static double cache_roof(int64_t threads)
 {
-    const struct kvg_roof_loops *loops = kvg_roof_loops();
+    const struct kvg_roof_loops *loops = kvg_roof_loops_choose();
     int64_t l2 = kvg_l2_bytes();
     int64_t bytes = l2 > 0 ? l2 / 2 : INT64_C(128) << 10;
     char *data = allocate(bytes * threads, threads);
@@ -154,7 +154,7 @@ static double cache_roof(int64_t threads)
 
 static double fma_roof(int64_t threads)
 {
-    const struct kvg_roof_loops *loops = kvg_roof_loops();
+    const struct kvg_roof_loops *loops = kvg_roof_loops_choose();
     double total = 0;
 #pragma omp parallel num_threads((int)threads) reduction(+ : total)
     {
@@ -204,7 +204,7 @@ void kvg_meter_free(struct kvg_meter *meter)
 
 void kvg_meter_sweep(struct kvg_meter *meter)
 {
-    volatile uint64_t sink = kvg_roof_loops()->read(meter->sweep, KVG_SWEEP_BYTES);
+    volatile uint64_t sink = kvg_roof_loops_choose()->read(meter->sweep, KVG_SWEEP_BYTES);
     (void)sink;
 }
 
@@ -246,11 +246,7 @@ void kvg_meter_forget(struct kvg_meter *meter)
     meter->threads = 0;
 }
 
-void kvg_measure_roofs(int64_t threads, struct kvg_roofs *out)
+const char *kvg_roof_isa(void)
 {
-    struct kvg_meter *meter = kvg_meter_new();
-    *out = (struct kvg_roofs){NAN, NAN, NAN, NAN};
-    if (meter)
-        *out = *kvg_meter_roofs(meter, threads);
-    kvg_meter_free(meter);
+    return kvg_roof_loops_choose()->name;
 }

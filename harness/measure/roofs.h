@@ -22,7 +22,6 @@ struct kvg_roofs {
     double read, copy, cache; /* B/s */
     double flops;             /* operations per second */
 };
-void kvg_measure_roofs(int64_t threads, struct kvg_roofs *out);
 /* Gather roof in B/s: the fastest of four simple loops that read exactly the slots of K and V that the case's
  * queries see, from a cold cache. NaN where there is nothing to read. */
 double kvg_measure_gather_roof(const struct kvg_prepared *p, int64_t threads);
@@ -41,5 +40,8 @@ void kvg_meter_forget(struct kvg_meter *meter); /* the next call measures new ro
  * Called after kvg_evict_range, which evicts one range from the caches and leaves the TLBs warm. */
 void kvg_meter_sweep(struct kvg_meter *meter);
 #define KVG_SWEEP_BYTES (16 << 20) /* more than TLBs reach (2048 pages of 4 KiB) and than any L2 cache */
+
+/* The instruction set the roofs use on this CPU: "avx512", "avx2" or "generic". */
+const char *kvg_roof_isa(void);
 
 #endif

@@ -56,7 +56,7 @@ void kvg_device_memory_free(struct kvg_device_memory *m)
     free(m);
 }
 
-int64_t kvg_device_taken(struct kvg_device_memory *m)
+int64_t kvg_device_memory_taken(struct kvg_device_memory *m)
 {
     int64_t available, total;
     if (m->available_before < 0 || m->device->ops->memory(m->device, &available, &total))
@@ -111,7 +111,8 @@ static void *no_memory(struct kvg_device_memory *m, const char *name, int64_t by
     return NULL;
 }
 
-void *kvg_device_alloc(struct kvg_device_memory *m, const char *name, int64_t bytes, struct kvg_error *error)
+void *kvg_device_memory_alloc(struct kvg_device_memory *m, const char *name, int64_t bytes,
+                              struct kvg_error *error)
 {
     struct kvg_device *d = m->device;
     struct buffer b = {.name = name, .bytes = bytes};
@@ -141,7 +142,7 @@ static struct buffer *find(struct kvg_device_memory *m, const void *payload)
     return NULL;
 }
 
-void kvg_device_release(struct kvg_device_memory *m, void *buffer)
+void kvg_device_memory_release(struct kvg_device_memory *m, void *buffer)
 {
     struct buffer *b = find(m, buffer);
     if (!b)
@@ -150,7 +151,7 @@ void kvg_device_release(struct kvg_device_memory *m, void *buffer)
     *b = m->buffers[--m->count];
 }
 
-int kvg_device_seal(struct kvg_device_memory *m, const void *buffer, struct kvg_error *error)
+int kvg_device_memory_seal(struct kvg_device_memory *m, const void *buffer, struct kvg_error *error)
 {
     struct buffer *b = find(m, buffer);
     if (!b)
@@ -201,7 +202,7 @@ static int check(struct kvg_device_memory *m, const struct buffer *b, struct kvg
     return 0;
 }
 
-int kvg_device_check(struct kvg_device_memory *m, struct kvg_error *error)
+int kvg_device_memory_check(struct kvg_device_memory *m, struct kvg_error *error)
 {
     for (int64_t i = 0; i < m->count; i++)
         if (check(m, &m->buffers[i], error))

@@ -24,14 +24,15 @@ void kvg_device_memory_free(struct kvg_device_memory *m); /* and every buffer of
 
 /* Device address of `bytes` bytes with undefined content (not NULL for 0 bytes either; alignment as from
  * `allocate`), or NULL with the error. `name` must outlive the buffer. */
-void *kvg_device_alloc(struct kvg_device_memory *m, const char *name, int64_t bytes, struct kvg_error *error);
-void kvg_device_release(struct kvg_device_memory *m, void *buffer); /* NULL is fine */
+void *kvg_device_memory_alloc(struct kvg_device_memory *m, const char *name, int64_t bytes,
+                              struct kvg_error *error);
+void kvg_device_memory_release(struct kvg_device_memory *m, void *buffer); /* NULL is fine */
 /* Seals a buffer: its present content is the right one from now on. 0, or -1 with the error. */
-int kvg_device_seal(struct kvg_device_memory *m, const void *buffer, struct kvg_error *error);
+int kvg_device_memory_seal(struct kvg_device_memory *m, const void *buffer, struct kvg_error *error);
 /* 0 when every guard region and every sealed buffer is unchanged; else -1 with the error. */
-int kvg_device_check(struct kvg_device_memory *m, struct kvg_error *error);
+int kvg_device_memory_check(struct kvg_device_memory *m, struct kvg_error *error);
 /* Bytes of device memory allocated since `m` was made, as the driver reports them (0 or more); -1 unknown. */
-int64_t kvg_device_taken(struct kvg_device_memory *m);
+int64_t kvg_device_memory_taken(struct kvg_device_memory *m);
 /* Fills error with device->error and KVG_EXIT_TROUBLE; returns -1. */
 int kvg_device_fail(const struct kvg_device *device, struct kvg_error *error);
 

@@ -30,7 +30,7 @@ struct kvg_guard_list {
     unsigned char pattern[PERIOD]; /* kvg_guard_pattern(0 .. PERIOD - 1) */
 };
 
-struct kvg_guard_list *kvg_guard_create(void)
+struct kvg_guard_list *kvg_guard_new(void)
 {
     struct kvg_guard_list *list = calloc(1, sizeof *list);
     for (size_t i = 0; list && i < PERIOD; i++)

@@ -20,7 +20,7 @@
 
 struct kvg_guard_list; /* owns its buffers */
 
-struct kvg_guard_list *kvg_guard_create(void);    /* NULL on out of memory */
+struct kvg_guard_list *kvg_guard_new(void);       /* NULL on out of memory */
 void kvg_guard_free(struct kvg_guard_list *list); /* and every buffer of it; NULL is fine */
 
 /* A buffer of `bytes` bytes with undefined content (not NULL for 0 bytes either), or NULL with the error.

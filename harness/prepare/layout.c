@@ -196,7 +196,7 @@ int kvg_layout_allocate(struct kvg_prepared *p, struct kvg_error *error)
     int64_t element = kvg_dtype_bytes(p->problem.kv_dtype), scales = p->scale_stride ? c->kv_heads : 1;
     int kv_too = !p->frame, ragged = kv_too && c->lengths == KVG_LENGTHS_RAGGED,
         fp8 = c->path == KVG_PATH_FP8;
-    p->own->guards = kvg_guard_create();
+    p->own->guards = kvg_guard_new();
     if (!p->own->guards)
         return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory");
     if (!(p->seq_lens = allocate(p, "seq_lens", c->batch, 4, error)) ||

@@ -61,7 +61,8 @@ static int count_losses(const struct kvg_prepared *p, const float *scale, const 
                         double *saturated, double *flushed, struct kvg_error *error)
 {
     const struct kvg_case *c = &p->c;
-    const struct kvg_ref_format_info *format = kvg_ref_format_info(kvg_ref_format_of(p->problem.kv_dtype));
+    const struct kvg_ref_format_info *format =
+        kvg_ref_format_get_info(kvg_ref_format_of(p->problem.kv_dtype));
     const int64_t rows = p->total_kv * c->kv_heads, scales = p->scale_stride ? c->kv_heads : 1;
     int64_t beyond = 0, lost = 0, nonzero = 0;
     *saturated = *flushed = 0;

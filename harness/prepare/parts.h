@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * parts.h: the steps of kvg_prepare, in their order. Private to harness/prepare.
+ * parts.h: the steps of kvg_prepared_make, in their order. Private to harness/prepare.
  */
 #ifndef KVG_HARNESS_PREPARE_PARTS_H
 #define KVG_HARNESS_PREPARE_PARTS_H

@@ -123,7 +123,7 @@ static int allocate(const struct kvg_prepared *p, struct kvg_permuted *out)
                : -1;
 }
 
-int kvg_permute(const struct kvg_prepared *p, enum kvg_rearrangement which, struct kvg_permuted *out)
+int kvg_permuted_make(const struct kvg_prepared *p, enum kvg_rearrangement which, struct kvg_permuted *out)
 {
     const struct maps m = {.p = p,
                            .reverse_pages = which == KVG_MOVE_PAGES,

@@ -31,7 +31,7 @@ struct kvg_permuted {
 /* Makes the inputs in another order. 0; 1 if the case has only one page, head or sequence, so that nothing
  * would change; -1 when out of memory. After 1 and -1 there is nothing to free. p must be a whole case,
  * neither a frame nor a part. */
-int kvg_permute(const struct kvg_prepared *p, enum kvg_rearrangement which, struct kvg_permuted *out);
+int kvg_permuted_make(const struct kvg_prepared *p, enum kvg_rearrangement which, struct kvg_permuted *out);
 void kvg_permuted_free(struct kvg_permuted *m);
 
 /* Copies an output [total_q, q_heads], with `bytes` bytes per (row, head), back into the order of p. */

@@ -121,14 +121,14 @@ static int begin(struct kvg_prepared *out, const struct kvg_case *c,
     return 0;
 }
 
-int kvg_prepare(const struct kvg_case *c, const struct kvg_prepare_options *options, struct kvg_prepared *out,
-                struct kvg_error *error)
+int kvg_prepared_make(const struct kvg_case *c, const struct kvg_prepare_options *options,
+                      struct kvg_prepared *out, struct kvg_error *error)
 {
     return begin(out, c, options, error) ? -1 : prepare(out, error);
 }
 
-int kvg_prepare_frame(const struct kvg_case *c, const struct kvg_prepare_options *options,
-                      struct kvg_prepared *out, struct kvg_error *error)
+int kvg_prepared_make_frame(const struct kvg_case *c, const struct kvg_prepare_options *options,
+                            struct kvg_prepared *out, struct kvg_error *error)
 {
     if (!kvg_input_is_synthetic(c->input))
         return kvg_fail(error, KVG_EXIT_USAGE, "input %s: only synthetic values can be made on a device",
@@ -139,8 +139,8 @@ int kvg_prepare_frame(const struct kvg_case *c, const struct kvg_prepare_options
     return prepare(out, error);
 }
 
-int kvg_prepare_part(const struct kvg_prepared *frame, const int64_t *sequences, int64_t count,
-                     struct kvg_prepared *out, struct kvg_error *error)
+int kvg_prepared_make_part(const struct kvg_prepared *frame, const int64_t *sequences, int64_t count,
+                           struct kvg_prepared *out, struct kvg_error *error)
 {
     if (begin(out, &frame->c, &frame->own->options, error))
         return -1;
@@ -155,7 +155,7 @@ int kvg_prepare_part(const struct kvg_prepared *frame, const int64_t *sequences,
 
 float kvg_scale_with_ties(enum kvg_ref_format format, int64_t nth)
 {
-    const int first = 2 << kvg_ref_format_info(format)->mantissa_bits; /* codes here are 2 apart */
+    const int first = 2 << kvg_ref_format_get_info(format)->mantissa_bits; /* codes here are 2 apart */
     for (int x = 129; x < 256; x += 2)
         for (int m = first + 1; m < 2 * first; m += 2) {
             const float value = (float)x, scale = value / (float)m;

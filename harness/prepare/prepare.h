@@ -18,8 +18,8 @@ void kvg_prepare_options_default(struct kvg_prepare_options *options); /* consta
  * one above a multiple of the page size or of 128 (a tile). With a batch of 4 or more, sequence 2 is empty. A
  * sequence has min(q_len, its keys) queries, but at least one in decode and append: the query of an empty
  * sequence sees no key. */
-int kvg_prepare(const struct kvg_case *c, const struct kvg_prepare_options *options, struct kvg_prepared *out,
-                struct kvg_error *error);
+int kvg_prepared_make(const struct kvg_case *c, const struct kvg_prepare_options *options,
+                      struct kvg_prepared *out, struct kvg_error *error);
 
 /* For a synthetic case whose K and V are too large for the host, so that the device makes them.
  *   frame  lengths, tables, slots, scales and Q: everything but K, V and their caches.
@@ -27,11 +27,11 @@ int kvg_prepare(const struct kvg_case *c, const struct kvg_prepare_options *opti
  *          sequence has the same length, the same scales and bit by bit the same values as in the whole case,
  *          with the frame's present seed. `sequences` [count <= KVG_PART_MOST] are their numbers, all
  *          different. A part cannot be renewed: make another one.
- * Errors as for kvg_prepare. */
-int kvg_prepare_frame(const struct kvg_case *c, const struct kvg_prepare_options *options,
-                      struct kvg_prepared *out, struct kvg_error *error);
-int kvg_prepare_part(const struct kvg_prepared *frame, const int64_t *sequences, int64_t count,
-                     struct kvg_prepared *out, struct kvg_error *error);
+ * Errors as for kvg_prepared_make. */
+int kvg_prepared_make_frame(const struct kvg_case *c, const struct kvg_prepare_options *options,
+                            struct kvg_prepared *out, struct kvg_error *error);
+int kvg_prepared_make_part(const struct kvg_prepared *frame, const int64_t *sequences, int64_t count,
+                           struct kvg_prepared *out, struct kvg_error *error);
 
 /* Replaces the values of Q, K, V, scales and caches in place, shuffles the pages again and, in a ragged
  * batch, rotates the lengths by one sequence. Problem and buffers stay the same, so a kernel that caches its

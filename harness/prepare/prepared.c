@@ -30,7 +30,7 @@ enum kvg_ref_format kvg_ref_format_of(enum kvg_dtype dtype)
 
 int64_t kvg_dtype_bytes(enum kvg_dtype dtype)
 {
-    return kvg_ref_format_info(kvg_ref_format_of(dtype))->bytes;
+    return kvg_ref_format_get_info(kvg_ref_format_of(dtype))->bytes;
 }
 
 int kvg_poison_byte(enum kvg_dtype dtype)

@@ -57,7 +57,7 @@ struct kvg_prepared {
      * NaN in a frame. Counted when the case is prepared, and not again when it is renewed. */
     double k_saturated, v_saturated, k_flushed, v_flushed;
 
-    int frame; /* 1: made by kvg_prepare_frame */
+    int frame; /* 1: made by kvg_prepared_make_frame */
 
     /* Of a part; zeros in any other case. */
     int64_t part_of;          /* batch of the whole case */
@@ -82,7 +82,7 @@ struct kvg_ref_kv kvg_prepared_cache(const struct kvg_prepared *p, const struct 
                                      const float *scale);
 
 /* Checks that no kernel wrote outside its buffers or changed its inputs, which were hashed at the end of
- * kvg_prepare. 0, or -1 with the name of the buffer. */
+ * kvg_prepared_make. 0, or -1 with the name of the buffer. */
 int kvg_prepared_check(const struct kvg_prepared *p, struct kvg_error *error);
 /* The same, but the contents of buffers that the kernel is not given are not checked. These are the
  * unquantised K and V, except in a store. */

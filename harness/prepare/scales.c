@@ -27,10 +27,10 @@ static float divisor(const struct kvg_prepared *p, enum kvg_tensor tensor)
         return constants[tensor];
     }
     if (tensor == KVG_TENSOR_Q || p->problem.kv_dtype == KVG_E4M3)
-        return (float)kvg_ref_format_info(KVG_REF_E4M3)->max;
+        return (float)kvg_ref_format_get_info(KVG_REF_E4M3)->max;
     if (p->problem.kv_dtype == KVG_E4M3FNUZ)
-        return (float)kvg_ref_format_info(KVG_REF_E4M3)->max / 2;
-    return (float)kvg_ref_format_info(kvg_ref_format_of(p->problem.kv_dtype))->max;
+        return (float)kvg_ref_format_get_info(KVG_REF_E4M3)->max / 2;
+    return (float)kvg_ref_format_get_info(kvg_ref_format_of(p->problem.kv_dtype))->max;
 }
 
 static int bad_scale(const struct kvg_prepared *p, enum kvg_tensor tensor, int64_t head, float scale,

@@ -95,7 +95,7 @@ int kvg_seen_allocate(struct kvg_device_memory *m, const struct kvg_prepared *p,
     const int n = list_pieces(p, pieces);
     memset(seen, 0, sizeof *seen);
     for (int i = 0; i < n; i++) {
-        void *address = kvg_device_alloc(m, pieces[i].name, pieces[i].bytes, error);
+        void *address = kvg_device_memory_alloc(m, pieces[i].name, pieces[i].bytes, error);
         if (!address)
             return -1;
         memcpy((char *)seen + pieces[i].at, &address, sizeof address);
@@ -190,7 +190,7 @@ static int make(struct kvg_device *d, struct kvg_device_memory *m, const struct 
     uint16_t *scratch = NULL;
     int failed = 0;
     if (!seen->k) {
-        scratch = kvg_device_alloc(m, "K or V of one sequence", p->problem.max_seq_len * row, error);
+        scratch = kvg_device_memory_alloc(m, "K or V of one sequence", p->problem.max_seq_len * row, error);
         if (!scratch)
             return -1;
     }
@@ -204,7 +204,7 @@ static int make(struct kvg_device *d, struct kvg_device_memory *m, const struct 
     }
     if (!failed && d->ops->finish(d))
         failed = kvg_device_fail(d, error);
-    kvg_device_release(m, scratch);
+    kvg_device_memory_release(m, scratch);
     return failed;
 }
 
@@ -220,7 +220,7 @@ int kvg_seen_fill(struct kvg_device *device, struct kvg_device_memory *m, const 
     if (p->frame && make(device, m, p, seen, error))
         return -1;
     for (int i = 0; i < n; i++)
-        if (kvg_device_seal(m, address_of(seen, &pieces[i]), error))
+        if (kvg_device_memory_seal(m, address_of(seen, &pieces[i]), error))
             return -1;
     return 0;
 }
@@ -279,7 +279,7 @@ int kvg_seen_compare(struct kvg_device *device, struct kvg_device_memory *m, con
 {
     const int64_t page_bytes = part->k_pages.stride_block * kvg_dtype_bytes(part->problem.kv_dtype);
     const int64_t most = (part->block_table_stride > 0 ? part->block_table_stride : 1) * page_bytes;
-    void *packed = kvg_device_alloc(m, "pages of one sequence", most, error);
+    void *packed = kvg_device_memory_alloc(m, "pages of one sequence", most, error);
     if (!packed)
         return -1;
     int failed = 0;
@@ -292,6 +292,6 @@ int kvg_seen_compare(struct kvg_device *device, struct kvg_device_memory *m, con
         for (int which = 0; which < 2 && !failed; which++)
             failed = compare_sequence(device, frame, part, seen, i, which, packed, here, error);
     free(here);
-    kvg_device_release(m, packed);
+    kvg_device_memory_release(m, packed);
     return failed;
 }

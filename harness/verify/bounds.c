@@ -54,7 +54,8 @@
 
 static double unit_roundoff(enum kvg_ref_format format)
 {
-    return format == KVG_REF_F32 ? KVG_U_F32 : ldexp(1.0, -kvg_ref_format_info(format)->mantissa_bits - 1);
+    return format == KVG_REF_F32 ? KVG_U_F32
+                                 : ldexp(1.0, -kvg_ref_format_get_info(format)->mantissa_bits - 1);
 }
 
 /* Is every value of `from` a value of `to`? */
@@ -62,8 +63,8 @@ static int holds(enum kvg_dtype to, enum kvg_dtype from)
 {
     if (to == from || to == KVG_F32)
         return 1;
-    const struct kvg_ref_format_info *a = kvg_ref_format_info(kvg_ref_format_of(from));
-    const struct kvg_ref_format_info *b = kvg_ref_format_info(kvg_ref_format_of(to));
+    const struct kvg_ref_format_info *a = kvg_ref_format_get_info(kvg_ref_format_of(from));
+    const struct kvg_ref_format_info *b = kvg_ref_format_get_info(kvg_ref_format_of(to));
     return from != KVG_F32 && a->mantissa_bits <= b->mantissa_bits && a->max <= b->max &&
            a->min_exponent - a->mantissa_bits >= b->min_exponent - b->mantissa_bits;
 }
@@ -92,7 +93,7 @@ static double compounded(double roundings, double unit)
 static double floor_of(enum kvg_dtype operand)
 {
     return operand == KVG_F32 ? 0.0
-                              : ldexp(1.0, kvg_ref_format_info(kvg_ref_format_of(operand))->min_exponent);
+                              : ldexp(1.0, kvg_ref_format_get_info(kvg_ref_format_of(operand))->min_exponent);
 }
 
 /* log2 of the factor that P has when it is rounded. */
@@ -211,7 +212,7 @@ int kvg_bound_init(struct kvg_bound *b, const struct kvg_problem *problem, const
     b->cap_abs = problem->soft_cap > 0.0f
                      ? (double)problem->soft_cap * (2.0 * d->exp2_rel_error + 8.0 * KVG_U_F32)
                      : 0.0;
-    const struct kvg_ref_format_info *p = kvg_ref_format_info(kvg_ref_format_of(d->p_format));
+    const struct kvg_ref_format_info *p = kvg_ref_format_get_info(kvg_ref_format_of(d->p_format));
     b->p_rel = unit_roundoff(kvg_ref_format_of(d->p_format));
     if (d->p_format != KVG_F32)
         b->p_abs = ldexp(1.0, p->min_exponent - p->mantissa_bits - 1 - p_offset(d));
@@ -226,7 +227,7 @@ int kvg_bound_init(struct kvg_bound *b, const struct kvg_problem *problem, const
     b->pv_floor = b->pv_narrow && b->nearest ? b->pv_unit * d->pv_smallest_normal : 0.0;
     b->pv_flush = d->pv_flush_interval;
     floors_of(d, b->qk_narrow, b->pv_narrow, &b->floors);
-    const struct kvg_ref_format_info *out = kvg_ref_format_info(kvg_ref_format_of(problem->out_dtype));
+    const struct kvg_ref_format_info *out = kvg_ref_format_get_info(kvg_ref_format_of(problem->out_dtype));
     b->out_rel = unit_roundoff(kvg_ref_format_of(problem->out_dtype));
     b->out_floor = problem->out_dtype == KVG_F32 ? 0x1p-126 : ldexp(1.0, out->min_exponent);
     return 0;

@@ -102,6 +102,24 @@ static void run_case(struct kvg_session *session, const struct kvg_run_options *
     kvg_row_free(&row);
 }
 
+/* The answer to "roofs THREADS MEASURE", which is no case string: it has no "=". */
+static const char ROOFS[] = "roofs ";
+
+static void send_roofs(struct kvg_session *session, const char *request, FILE *parent)
+{
+    struct kvg_facts facts = {0};
+    char *end;
+    const int64_t threads = strtoll(request, &end, 10);
+    const int measure = (int)strtol(end, NULL, 10);
+    char *line = kvg_session_add_roofs(session, threads, measure, &facts) ? NULL : kvg_facts_to_json(&facts);
+    if (!line)
+        _exit(KVG_EXIT_TROUBLE);
+    fprintf(parent, "R%s\n", line);
+    fflush(parent);
+    free(line);
+    kvg_facts_free(&facts);
+}
+
 static int serve(FILE *from, FILE *to)
 {
     struct kvg_run_options options;
@@ -117,7 +135,10 @@ static int serve(FILE *from, FILE *to)
         kvg_session_announce(session, announce, to);
     while (session && !kvg_session_tainted(session) && getline(&line, &size, from) > 0) {
         line[strcspn(line, "\n")] = '\0';
-        run_case(session, &options, line, to);
+        if (strncmp(line, ROOFS, sizeof ROOFS - 1) == 0)
+            send_roofs(session, line + sizeof ROOFS - 1, to);
+        else
+            run_case(session, &options, line, to);
     }
     int code = session ? KVG_EXIT_OK : KVG_EXIT_TROUBLE;
     kvg_session_free(session);

@@ -387,6 +387,25 @@ struct kvg_worker *kvg_worker_start(const struct kvg_run_options *options, struc
     return w;
 }
 
+int kvg_worker_add_roofs(struct kvg_worker *w, int64_t threads, int measure, struct kvg_facts *facts,
+                         struct kvg_error *error)
+{
+    static const char none[] =
+        "{\"read_roof\":\"NaN\",\"copy_roof\":\"NaN\",\"cache_roof\":\"NaN\",\"flop_roof\":\"NaN\","
+        "\"roof_isa\":\"unknown\"}";
+    char request[64], *json = NULL;
+    if (!w->pid && start_process(w, error))
+        return -1;
+    snprintf(request, sizeof request, "roofs %lld %d", (long long)threads, measure);
+    send_line(w, request); /* if the worker has ended, wait_for_answer notices */
+    enum answer answer = wait_for_answer(w, &json);
+    if (answer != ANSWER_ROW)
+        reap(w, 1); /* the next case starts another worker */
+    const int failed = kvg_facts_from_json(answer == ANSWER_ROW ? json : none, facts, error);
+    free(json);
+    return failed;
+}
+
 int kvg_worker_run(struct kvg_worker *w, const struct kvg_case *c, struct kvg_row *row,
                    struct kvg_error *error)
 {

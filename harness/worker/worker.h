@@ -13,6 +13,7 @@
 #include "harness/case/case.h"
 #include "harness/execute/options.h"
 #include "results/error.h"
+#include "results/facts.h"
 #include "results/row.h"
 
 /* Parent side. */
@@ -25,6 +26,11 @@ struct kvg_worker *kvg_worker_start(const struct kvg_run_options *options, struc
  * cannot be started). */
 int kvg_worker_run(struct kvg_worker *worker, const struct kvg_case *c, struct kvg_row *row,
                    struct kvg_error *error);
+/* Adds the roofs of the CPU with `threads` threads to facts (kvg_session_add_roofs), measured in the worker
+ * process. NaN unless `measure`, and where the worker does not answer (a later case then says why). 0, or -1
+ * with the error. */
+int kvg_worker_add_roofs(struct kvg_worker *worker, int64_t threads, int measure, struct kvg_facts *facts,
+                         struct kvg_error *error);
 /* Google Benchmark's JSON of the last case (owned by the worker, valid until the next); NULL where nothing
  * was timed or the flags name no --benchmark_out. */
 const char *kvg_worker_report(const struct kvg_worker *worker);

@@ -177,7 +177,7 @@ int kvg_attention_run(const struct kvg_attention_ops *ops, const struct kvg_atte
     int64_t items;
     int status;
 
-    kvg_attention_plan(ops, args->problem, &call.plan);
+    kvg_attention_make_plan(ops, args->problem, &call.plan);
     if (!args->workspace || args->workspace_bytes < call.plan.bytes)
         return KVG_EINVAL;
     call.base = (char *)kvg_round_up((int64_t)(intptr_t)args->workspace, KVG_ALIGN);

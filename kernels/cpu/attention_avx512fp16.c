@@ -349,7 +349,7 @@ struct strip {
     float *part;
 };
 
-ALWAYS_INLINE void strip(enum kvg_dtype dtype, int decoded, int rows, int pairs, const struct strip *w,
+ALWAYS_INLINE void sum_strip(enum kvg_dtype dtype, int decoded, int rows, int pairs, const struct strip *w,
                          const char *p, const float *factor, float *acc, int64_t acc_stride, __m512i *nan)
 {
     const __mmask64 mask = mask_64(w->dims - (pairs - 1) * BLOCK); /* of the last block */
@@ -402,7 +402,7 @@ ALWAYS_INLINE void strip(enum kvg_dtype dtype, int decoded, int rows, int pairs,
 
 static void strip_decoded(int64_t rows, int64_t pairs, const struct strip *w, const char *p,
                           const float *factor, float *acc, int64_t acc_stride){
-#define CALL(rows, pairs) strip(KVG_E4M3, 1, rows, pairs, w, p, factor, acc, acc_stride, NULL)
+#define CALL(rows, pairs) sum_strip(KVG_E4M3, 1, rows, pairs, w, p, factor, acc, acc_stride, NULL)
     BY_ROWS(CALL)
 #undef CALL
 }
@@ -422,7 +422,7 @@ ALWAYS_INLINE
         w.v = scratch + w.d;
         w.dims = keys->dim - w.d < PAIRS * BLOCK ? keys->dim - w.d : PAIRS * BLOCK;
         if (rows <= ROWS) {
-#define CALL(rows, pairs) strip(dtype, 0, rows, pairs, &w, p, factor, acc, acc_stride, &nan)
+#define CALL(rows, pairs) sum_strip(dtype, 0, rows, pairs, &w, p, factor, acc, acc_stride, &nan)
             BY_ROWS(CALL)
 #undef CALL
             continue;

@@ -153,8 +153,8 @@ static void plan_thread(const struct kvg_attention_ops *ops, const struct kvg_pr
     plan->thread_bytes = end;
 }
 
-void kvg_attention_plan(const struct kvg_attention_ops *ops, const struct kvg_problem *p,
-                        struct kvg_attention_plan *plan)
+void kvg_attention_make_plan(const struct kvg_attention_ops *ops, const struct kvg_problem *p,
+                             struct kvg_attention_plan *plan)
 {
     int64_t end = 0;
 
@@ -182,6 +182,6 @@ int64_t kvg_attention_workspace(const struct kvg_attention_ops *ops, const struc
 {
     struct kvg_attention_plan plan;
 
-    kvg_attention_plan(ops, problem, &plan);
+    kvg_attention_make_plan(ops, problem, &plan);
     return plan.bytes;
 }

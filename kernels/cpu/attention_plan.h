@@ -35,8 +35,8 @@ struct kvg_attention_plan {
     int64_t bytes; /* of the whole, KVG_ALIGN for the rounding included */
 };
 
-void kvg_attention_plan(const struct kvg_attention_ops *ops, const struct kvg_problem *problem,
-                        struct kvg_attention_plan *plan);
+void kvg_attention_make_plan(const struct kvg_attention_ops *ops, const struct kvg_problem *problem,
+                             struct kvg_attention_plan *plan);
 
 /* The entry points of struct kvg_kernel that need the problem alone: supports, arithmetic,
  * workspace_bytes. */

@@ -179,7 +179,7 @@ static int prepare_items(struct run *run, const struct kvg_plan *plan, struct kv
         return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory for %lld cases", (long long)plan->count);
     for (int64_t i = 0; i < plan->count; i++) {
         run->items[i].c = plan->cases[i];
-        if (kvg_prepare(&plan->cases[i], &constants, &run->items[i].p, error))
+        if (kvg_prepared_make(&plan->cases[i], &constants, &run->items[i].p, error))
             return -1;
         if (rule_references_make(&run->items[i].p, &run->items[i].r))
             return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory for the references of published rules");

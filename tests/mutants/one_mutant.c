@@ -24,7 +24,7 @@ struct buffers {
 static int make_buffers(struct buffers *b, int64_t first, int64_t second, int64_t workspace)
 {
     struct kvg_error error;
-    b->guards = kvg_guard_create();
+    b->guards = kvg_guard_new();
     if (!b->guards)
         return -1;
     b->a = kvg_guard_alloc(b->guards, "first", first, &error);

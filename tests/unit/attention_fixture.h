@@ -106,7 +106,7 @@ static unsigned char *fixture_cache(struct problem *p, struct kvg_ref_kv *kv, co
 {
     const struct shape *s = &p->shape;
     int64_t elements = p->blocks * s->block_size * s->kv_heads * s->head_dim;
-    int64_t bytes = kvg_ref_format_info(s->kv_format)->bytes;
+    int64_t bytes = kvg_ref_format_get_info(s->kv_format)->bytes;
     unsigned char *data = malloc((size_t)(elements * bytes));
     assert_non_null(data);
     fixture_view(p, kv, data, scale);

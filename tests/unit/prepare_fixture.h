@@ -43,7 +43,7 @@ static inline struct kvg_case small_case(void)
 static inline void prepare(const struct kvg_case *c, struct kvg_prepared *p)
 {
     struct kvg_error error = {0};
-    if (kvg_prepare(c, NULL, p, &error))
+    if (kvg_prepared_make(c, NULL, p, &error))
         fail_msg("%s", error.text);
 }
 

@@ -179,7 +179,7 @@ static inline void give_values(struct kvg_prepared *p, const struct values *all_
             }
     }
     if (p->problem.kv_dtype != KVG_BF16) {
-        const double largest = kvg_ref_format_info(kvg_ref_format_of(p->problem.kv_dtype))->max;
+        const double largest = kvg_ref_format_get_info(kvg_ref_format_of(p->problem.kv_dtype))->max;
         set_scales(p, p->k, p->total_kv, kv, all_heads->rule, largest, p->k_scale);
         set_scales(p, p->v, p->total_kv, kv, all_heads->rule, largest, p->v_scale);
     }

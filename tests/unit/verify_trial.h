@@ -53,7 +53,7 @@ struct trial {
 static inline void trial_make(struct trial *t, const struct kvg_case *c, const struct values *values)
 {
     struct kvg_error error = {0};
-    if (kvg_prepare(c, NULL, &t->p, &error) != 0)
+    if (kvg_prepared_make(c, NULL, &t->p, &error) != 0)
         fail_msg("%s", error.text);
     if (values)
         give_values(&t->p, values, c->seed);

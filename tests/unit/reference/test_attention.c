@@ -302,7 +302,7 @@ static void test_pages_permuted(void **state)
         struct problem p;
         problem_make(&p, &shapes[s], 8);
         struct result before = exact(&p);
-        int64_t bytes = kvg_ref_format_info(p.shape.kv_format)->bytes * p.a.k.stride_block, n = p.blocks;
+        int64_t bytes = kvg_ref_format_get_info(p.shape.kv_format)->bytes * p.a.k.stride_block, n = p.blocks;
         unsigned char *k = malloc((size_t)(n * bytes)), *v = malloc((size_t)(n * bytes));
         for (int64_t b = 0; b < n; b++) {
             memcpy(k + (n - 1 - b) * bytes, p.k + b * bytes, (size_t)bytes);
@@ -331,9 +331,9 @@ static void test_heads_permuted(void **state)
         problem_make(&p, &shapes[s], 9);
         p.a.q_scale = p.q_scale, p.a.q_scale_stride = p.a.k.scale_stride = p.a.v.scale_stride = 0;
         struct result before = exact(&p);
-        int64_t q_bytes = kvg_ref_format_info(p.shape.q_format)->bytes, dim = p.a.head_dim,
+        int64_t q_bytes = kvg_ref_format_get_info(p.shape.q_format)->bytes, dim = p.a.head_dim,
                 last = p.a.q_heads - 1;
-        int64_t bytes = kvg_ref_format_info(p.shape.kv_format)->bytes;
+        int64_t bytes = kvg_ref_format_get_info(p.shape.kv_format)->bytes;
         int64_t kv_offset = (p.a.kv_heads - 1) * p.a.k.stride_head * bytes;
         p.a.q = p.q + last * dim * q_bytes, p.a.q_stride_head = -dim;
         p.a.k.data = p.k + kv_offset, p.a.v.data = p.v + kv_offset;

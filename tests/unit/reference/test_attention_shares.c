@@ -24,7 +24,7 @@ static void oracle(struct problem *p, const struct kvg_ref_row *row, const struc
 {
     struct kvg_ref_attention a = p->a;
     const struct shape *s = &p->shape;
-    const int64_t bytes = kvg_ref_format_info(s->kv_format)->bytes;
+    const int64_t bytes = kvg_ref_format_get_info(s->kv_format)->bytes;
     const int64_t size = p->blocks * s->block_size * s->kv_heads * s->head_dim * bytes;
     const int64_t head = row->q_head / (s->q_heads / s->kv_heads);
     unsigned char *v = malloc((size_t)size);

@@ -87,13 +87,13 @@ static void test_landmarks(void **state)
         assert_true(kvg_ref_fp8_decode(landmark[i].format, landmark[i].code) == landmark[i].value);
         assert_int_equal(kvg_ref_fp8_encode(landmark[i].format, landmark[i].value), landmark[i].code);
     }
-    const struct kvg_ref_format_info *info = kvg_ref_format_info(KVG_REF_E4M3);
+    const struct kvg_ref_format_info *info = kvg_ref_format_get_info(KVG_REF_E4M3);
     assert_true(info->max == 448 && info->bytes == 1 && info->mantissa_bits == 3 && info->min_exponent == -6);
-    assert_true(kvg_ref_format_info(KVG_REF_E5M2)->max == 57344);
-    assert_true(kvg_ref_format_info(KVG_REF_E4M3FNUZ)->max == 240);
-    assert_true(kvg_ref_format_info(KVG_REF_F16)->max == 65504);
-    assert_true(kvg_ref_format_info(KVG_REF_BF16)->max == 3.3895313892515355e38);
-    assert_true(kvg_ref_format_info(KVG_REF_F32)->max == 3.4028234663852886e38);
+    assert_true(kvg_ref_format_get_info(KVG_REF_E5M2)->max == 57344);
+    assert_true(kvg_ref_format_get_info(KVG_REF_E4M3FNUZ)->max == 240);
+    assert_true(kvg_ref_format_get_info(KVG_REF_F16)->max == 65504);
+    assert_true(kvg_ref_format_get_info(KVG_REF_BF16)->max == 3.3895313892515355e38);
+    assert_true(kvg_ref_format_get_info(KVG_REF_F32)->max == 3.4028234663852886e38);
 }
 
 static void test_saturation_and_nan(void **state)

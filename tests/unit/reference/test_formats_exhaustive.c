@@ -128,7 +128,7 @@ static void exhaust(enum kvg_ref_format format, const struct oracle *o)
         tested += BLOCK;
     }
     if (fault >= 0)
-        fail_msg("%s: float 0x%08llx is encoded wrongly", kvg_ref_format_info(format)->name,
+        fail_msg("%s: float 0x%08llx is encoded wrongly", kvg_ref_format_get_info(format)->name,
                  (unsigned long long)fault);
     if (stride == 1)
         assert_int_equal(tested, 1ll << 32);
@@ -176,7 +176,7 @@ static void check_16(enum kvg_ref_format format, const struct oracle *o, uint32_
         kvg_ref_store_row(format, &row, 0, 1, &value);
         if (plain != (uint16_t)(code | negative << 15) || row != plain)
             fail_msg("%s: float 0x%08x gives 0x%04x and, as a row, 0x%04x; expected 0x%04x",
-                     kvg_ref_format_info(format)->name, magnitude | negative << 31, plain, row,
+                     kvg_ref_format_get_info(format)->name, magnitude | negative << 31, plain, row,
                      (unsigned)(code | negative << 15));
     }
 }

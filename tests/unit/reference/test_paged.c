@@ -44,7 +44,7 @@ enum { BLOCKS = 12, BLOCK_SIZE = 8, PAD = 3 };
 
 static void check_store(const struct store_case *c, uint64_t seed)
 {
-    int64_t bytes = kvg_ref_format_info(c->cache)->bytes,
+    int64_t bytes = kvg_ref_format_get_info(c->cache)->bytes,
             elements = BLOCKS * BLOCK_SIZE * c->heads * c->head_dim;
     int64_t stride_head_in = c->head_dim + PAD, stride_token_in = c->heads * stride_head_in + PAD;
     unsigned char *cache = malloc((size_t)(elements * bytes)), *expected = malloc((size_t)(elements * bytes));

@@ -370,14 +370,14 @@ static void test_models(void **state)
 {
     (void)state;
     int count = 0;
-    for (const struct kvg_ref_mma_model *m; (m = kvg_ref_mma_model(count)) != NULL; count++) {
+    for (const struct kvg_ref_mma_model *m; (m = kvg_ref_mma_model_get(count)) != NULL; count++) {
         assert_ptr_equal(kvg_ref_mma_model_by_name(m->name), m);
         assert_int_equal(kvg_ref_mma_takes(m, KVG_REF_E4M3), strcmp(m->name, "cdna3_mfma") != 0);
         assert_int_equal(kvg_ref_mma_takes(m, KVG_REF_E4M3FNUZ), strcmp(m->name, "cdna3_mfma") == 0);
         assert_int_equal(kvg_ref_mma_takes(m, KVG_REF_BF16), 0);
     }
     assert_int_equal(count, 5);
-    assert_null(kvg_ref_mma_model(-1));
+    assert_null(kvg_ref_mma_model_get(-1));
     assert_null(kvg_ref_mma_model_by_name("hopper"));
 }
 

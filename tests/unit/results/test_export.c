@@ -18,7 +18,7 @@ static char *export(const struct kvg_results *results, enum kvg_export format, c
     size_t size = 0;
     struct kvg_error error = {0};
     FILE *out = open_memstream(&text, &size);
-    assert_int_equal(kvg_export(out, results, format, names ? columns : NULL, n, &error), 0);
+    assert_int_equal(kvg_results_export(out, results, format, names ? columns : NULL, n, &error), 0);
     assert_int_equal(fclose(out), 0);
     return text;
 }
@@ -142,7 +142,7 @@ static void a_full_disk_is_an_error(void **state)
     sample_results(&results, 2);
     FILE *out = fopen("/dev/full", "w");
     assert_non_null(out);
-    assert_int_equal(kvg_export(out, &results, KVG_EXPORT_CSV, NULL, 0, &error), -1);
+    assert_int_equal(kvg_results_export(out, &results, KVG_EXPORT_CSV, NULL, 0, &error), -1);
     assert_int_equal(error.exit_code, KVG_EXIT_TROUBLE);
     fclose(out);
     kvg_results_free(&results);

@@ -47,7 +47,7 @@ static void trial_make(struct trial *t, const struct kvg_case *c, const struct s
 {
     static const struct values values = {1.5, 1.0, 1.0, K_NORMAL, V_NORMAL, SCALE_ABSMAX_448};
     struct kvg_error error = {0};
-    if (kvg_prepare(c, NULL, &t->p, &error) != 0)
+    if (kvg_prepared_make(c, NULL, &t->p, &error) != 0)
         fail_msg("%s", error.text);
     give_values(&t->p, &values, c->seed);
     const size_t rows = (size_t)(t->p.total_q * c->q_heads);
@@ -341,7 +341,7 @@ static void store_case(struct kvg_prepared *p, enum kvg_layout layout)
     c.path = KVG_PATH_NONE;
     c.layout = layout;
     c.q_len = c.context;
-    if (kvg_prepare(&c, NULL, p, &error) != 0)
+    if (kvg_prepared_make(&c, NULL, p, &error) != 0)
         fail_msg("%s", error.text);
     give_values(p, &values, 7);
 }

@@ -387,7 +387,7 @@ static void run_trial(const struct trial *t, uint64_t seed, struct kvg_row *row,
     struct kvg_error error = {0};
     struct kvg_prepared p;
     struct kvg_expectation *e;
-    if (kvg_prepare(&t->c, NULL, &p, &error) != 0)
+    if (kvg_prepared_make(&t->c, NULL, &p, &error) != 0)
         fail_msg("%s", error.text);
     give_values(&p, &t->values, seed);
     const int64_t rows = p.total_q * p.c.q_heads;

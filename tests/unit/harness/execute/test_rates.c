@@ -60,7 +60,7 @@ static void set_up(struct fixture *f, const char *phase, const char *cache_state
                                     .cache_bytes = 1 << 20,
                                     .take_roofs = measure_roofs ? take_roofs : NULL,
                                     .context = f};
-    if (kvg_prepare(&f->c, NULL, &prepared, &error))
+    if (kvg_prepared_make(&f->c, NULL, &prepared, &error))
         fail_msg("%s", error.text);
     kvg_work_count(&prepared, &f->row);
     kvg_prepared_free(&prepared);

@@ -197,7 +197,7 @@ static void test_shipped_prepared(void **state)
     struct kvg_error error = {0};
     for (int lengths = 0; lengths < 2; lengths++) {
         c.lengths = (enum kvg_lengths)lengths;
-        if (kvg_prepare(&c, NULL, &p, &error))
+        if (kvg_prepared_make(&c, NULL, &p, &error))
             fail_msg("%s", error.text);
         assert_true(p.k_saturated < 0.001 && p.v_saturated < 0.001);
         size_t bytes = (size_t)p.cache_elements;
@@ -215,16 +215,16 @@ static void test_shipped_prepared(void **state)
     }
     c.lengths = KVG_LENGTHS_UNIFORM;
     c.batch = 5; /* 5 windows of 1024 in 4096 tokens */
-    assert_int_equal(kvg_prepare(&c, NULL, &p, &error), -1);
+    assert_int_equal(kvg_prepared_make(&c, NULL, &p, &error), -1);
     assert_int_equal(error.exit_code, KVG_EXIT_USAGE);
     assert_non_null(strstr(error.text, "4096"));
     c.batch = 1;
     c.context = 8192;
-    assert_int_equal(kvg_prepare(&c, NULL, &p, &error), -1);
+    assert_int_equal(kvg_prepared_make(&c, NULL, &p, &error), -1);
     assert_non_null(strstr(error.text, "context 8192 is beyond the captured text of 4096 tokens"));
     c.phase = KVG_PHASE_PREFILL;
     c.context = c.q_len = 512;
-    assert_int_equal(kvg_prepare(&c, NULL, &p, &error), 0);
+    assert_int_equal(kvg_prepared_make(&c, NULL, &p, &error), 0);
     kvg_prepared_free(&p);
 }
 

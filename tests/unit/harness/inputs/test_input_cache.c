@@ -242,9 +242,9 @@ static void prepared_cases_are_the_same(void **state)
         struct kvg_prepared with, without;
         kvg_prepare_options_default(&options);
         assert_null(options.cache);
-        assert_int_equal(kvg_prepare(&c, &options, &without, &error), 0);
+        assert_int_equal(kvg_prepared_make(&c, &options, &without, &error), 0);
         options.cache = cache;
-        assert_int_equal(kvg_prepare(&c, &options, &with, &error), 0);
+        assert_int_equal(kvg_prepared_make(&c, &options, &with, &error), 0);
         for (int renewed = 0; renewed < 2; renewed++) {
             const size_t kv = (size_t)(with.store_tokens * c.kv_heads * c.head_dim) * 2;
             assert_memory_equal(with.q, without.q, (size_t)(with.total_q * c.q_heads * c.head_dim) * 2);

@@ -41,7 +41,7 @@ static struct kvg_row account(const struct kvg_prepared *p)
 {
     struct kvg_row row;
     memset(&row, 0, sizeof row);
-    kvg_account(p, 4096, &row);
+    kvg_account_fill_row(p, 4096, &row);
     return row;
 }
 

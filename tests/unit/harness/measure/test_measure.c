@@ -27,7 +27,7 @@ static void summary_of_ten(void **state)
     const double x[] = {7, 1, 100, 3, 2, 9, 4, 8, 6, 5};
     struct kvg_summary s;
     (void)state;
-    kvg_summarise(x, 10, &s);
+    kvg_summary_make(x, 10, &s);
     assert_near(s.median, 5.5, 1e-12);
     assert_near(s.min, 1, 0);
     assert_near(s.q1, 3.25, 1e-12);
@@ -41,11 +41,11 @@ static void summary_of_few(void **state)
     const double one[] = {3};
     struct kvg_summary s;
     (void)state;
-    kvg_summarise(one, 1, &s);
+    kvg_summary_make(one, 1, &s);
     assert_near(s.median, 3, 0);
     assert_near(s.q1, 3, 0);
     assert_near(s.mad, 0, 0);
-    kvg_summarise(one, 0, &s);
+    kvg_summary_make(one, 0, &s);
     assert_true(isnan(s.median) && isnan(s.min) && isnan(s.q1) && isnan(s.q3) && isnan(s.mad));
 }
 
@@ -98,7 +98,7 @@ static void no_more_than_the_most(void **state)
     double samples[20];
     int64_t n = 0;
     (void)state;
-    assert_int_equal(kvg_measure(&m, samples, &n, NULL), 0);
+    assert_int_equal(kvg_measure_calls(&m, samples, &n, NULL), 0);
     assert_int_equal(n, 20); /* 100 s of samples would take far more */
     assert_int_equal(c.out_of_order, 0);
     assert_int_equal(c.evicted, c.called);
@@ -116,7 +116,7 @@ static void no_fewer_than_the_least(void **state)
     int64_t n = 0;
     (void)state;
     m.min_time = 1e-6;
-    assert_int_equal(kvg_measure(&m, samples, &n, NULL), 0);
+    assert_int_equal(kvg_measure_calls(&m, samples, &n, NULL), 0);
     assert_int_equal(n, 5);
     for (int64_t i = 0; i < n; i++)
         assert_true(samples[i] >= 0.003);
@@ -131,7 +131,7 @@ static void contradicting_limits(void **state)
     int64_t n = 0;
     (void)state;
     m.min_samples = 21;
-    assert_int_equal(kvg_measure(&m, samples, &n, &error), -1);
+    assert_int_equal(kvg_measure_calls(&m, samples, &n, &error), -1);
     assert_int_equal(error.exit_code, KVG_EXIT_USAGE);
     assert_int_equal(c.called, 0);
 }
@@ -145,7 +145,7 @@ static void failing_call(void **state)
         struct kvg_measurement m = measurement(&c);
         struct kvg_error error;
         int64_t n = 0;
-        assert_int_equal(kvg_measure(&m, samples, &n, &error), -1);
+        assert_int_equal(kvg_measure_calls(&m, samples, &n, &error), -1);
         assert_non_null(strstr(error.text, "returned error -4"));
         assert_int_equal(c.called, at); /* and not once more */
     }
@@ -160,7 +160,7 @@ static void failing_check(void **state)
         struct kvg_measurement m = measurement(&c);
         struct kvg_error error;
         int64_t n = 0;
-        assert_int_equal(kvg_measure(&m, samples, &n, &error), -1);
+        assert_int_equal(kvg_measure_calls(&m, samples, &n, &error), -1);
         assert_int_equal(error.exit_code, KVG_EXIT_INCORRECT);
         assert_int_equal(c.called, at);
     }
@@ -179,7 +179,7 @@ static void short_calls_are_batched(void **state)
     m.evict = NULL;
     m.after = NULL;
     m.batch = 1;
-    assert_int_equal(kvg_measure_described(&m, samples, &n, method, sizeof method, NULL), 0);
+    assert_int_equal(kvg_measure_calls_described(&m, samples, &n, method, sizeof method, NULL), 0);
     assert_int_equal(n, 20);
     assert_true(c.called > 10 * n);
     assert_non_null(strstr(method, "CLOCK_MONOTONIC_RAW"));
@@ -197,7 +197,7 @@ static void single_calls_say_so(void **state)
     (void)state;
     m.min_time = 1e-6;
     m.batch = 1;
-    assert_int_equal(kvg_measure_described(&m, samples, &n, method, sizeof method, NULL), 0);
+    assert_int_equal(kvg_measure_calls_described(&m, samples, &n, method, sizeof method, NULL), 0);
     assert_non_null(strstr(method, " 1 call per sample"));
     assert_int_equal(c.called, n + 1); /* one warm-up: it was longer than the budget */
 }
@@ -213,7 +213,7 @@ static void report_holds_every_sample(void **state)
     (void)state;
     m.min_time = 1e-6;
     m.report = &report;
-    assert_int_equal(kvg_measure(&m, samples, &n, NULL), 0);
+    assert_int_equal(kvg_measure_calls(&m, samples, &n, NULL), 0);
     assert_non_null(report);
     json_error_t why;
     json_t *root = json_loads(report, 0, &why);
@@ -249,7 +249,7 @@ static void many_benchmarks_in_a_row(void **state)
         struct kvg_measurement m = measurement(&c);
         double samples[20];
         int64_t n = 0;
-        assert_int_equal(kvg_measure(&m, samples, &n, NULL), 0);
+        assert_int_equal(kvg_measure_calls(&m, samples, &n, NULL), 0);
         assert_int_equal(n, 20);
     }
 }

@@ -146,11 +146,11 @@ static void counts_fmas_that_happen(void **state)
 static void widest_loops_are_taken(void **state)
 {
     (void)state;
-    assert_true(kvg_roof_loops()->supported());
+    assert_true(kvg_roof_loops_choose()->supported());
     for (size_t l = 0; l < 3; l++)
         if (all_loops[l]->supported())
-            assert_true(kvg_roof_loops() == all_loops[l] || l < 2);
-    assert_string_equal(kvg_roof_isa(), kvg_roof_loops()->name);
+            assert_true(kvg_roof_loops_choose() == all_loops[l] || l < 2);
+    assert_string_equal(kvg_roof_isa(), kvg_roof_loops_choose()->name);
 }
 
 /* ---- the work of a case ---- */

@@ -22,7 +22,7 @@ static void every_byte_counts(void **state)
     (void)state;
     static const int64_t sizes[] = {0, 1, 4077, 4078, 4079, 4096, 10000};
     for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
-        struct kvg_guard_list *list = kvg_guard_create();
+        struct kvg_guard_list *list = kvg_guard_new();
         unsigned char *data = kvg_guard_alloc(list, "x", sizes[s], NULL);
         struct kvg_error error;
         char where[64];
@@ -49,7 +49,7 @@ static void every_byte_counts(void **state)
 static void guards_hold_the_pattern(void **state)
 {
     (void)state;
-    struct kvg_guard_list *list = kvg_guard_create();
+    struct kvg_guard_list *list = kvg_guard_new();
     const unsigned char *data = kvg_guard_alloc(list, "x", 5001, NULL);
     int64_t ff = 0;
     assert_non_null(data);
@@ -74,7 +74,7 @@ static void guards_hold_the_pattern(void **state)
 static void hidden_contents_wait_for_the_end(void **state)
 {
     (void)state;
-    struct kvg_guard_list *list = kvg_guard_create();
+    struct kvg_guard_list *list = kvg_guard_new();
     struct kvg_error error = {0};
     unsigned char *shown = kvg_guard_alloc(list, "shown", 5000, NULL),
                   *hidden = kvg_guard_alloc(list, "hidden", 5000, NULL);
@@ -106,7 +106,7 @@ static void hidden_contents_wait_for_the_end(void **state)
 static void guards_read_as_nan(void **state)
 {
     (void)state;
-    struct kvg_guard_list *list = kvg_guard_create();
+    struct kvg_guard_list *list = kvg_guard_new();
     unsigned char *data = kvg_guard_alloc(list, "x", 4096, NULL);
     for (int i = 0; i < 512; i++) {
         uint16_t half;

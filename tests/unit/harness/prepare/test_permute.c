@@ -44,7 +44,7 @@ static struct kvg_case base_case(enum kvg_path path, enum kvg_layout layout, enu
 static void prepare(const struct kvg_case *c, struct kvg_prepared *p)
 {
     struct kvg_error error;
-    if (kvg_prepare(c, NULL, p, &error))
+    if (kvg_prepared_make(c, NULL, p, &error))
         fail_msg("%s", error.text);
 }
 
@@ -95,7 +95,7 @@ static void check(const struct kvg_case *c, enum kvg_rearrangement which)
     assert_non_null(buffer);
     float *out = buffer, *moved = out + n, *back = moved + n, *lse = back + n, *lse_moved = lse + cells,
           *lse_back = lse_moved + cells;
-    assert_int_equal(kvg_permute(&p, which, &m), 0);
+    assert_int_equal(kvg_permuted_make(&p, which, &m), 0);
     assert_true(is_permutation(m.row, p.total_q));
     assert_true(is_permutation(m.head, c->q_heads));
 
@@ -156,7 +156,7 @@ static void maps_are_those_of_the_header(void **state)
     struct kvg_permuted m;
     (void)state;
     prepare(&c, &p);
-    assert_int_equal(kvg_permute(&p, KVG_MOVE_HEADS, &m), 0);
+    assert_int_equal(kvg_permuted_make(&p, KVG_MOVE_HEADS, &m), 0);
     assert_memory_equal(m.head, head, sizeof head);
     for (int h = 0; h < 3; h++) {
         assert_true(m.k_scale[(h + 1) % 3] == p.k_scale[h]);
@@ -164,11 +164,11 @@ static void maps_are_those_of_the_header(void **state)
         assert_true(m.q_scale[(h + 1) % 3] == p.q_scale[h]);
     }
     kvg_permuted_free(&m);
-    assert_int_equal(kvg_permute(&p, KVG_MOVE_PAGES, &m), 0);
+    assert_int_equal(kvg_permuted_make(&p, KVG_MOVE_PAGES, &m), 0);
     for (int64_t i = 0; i < c.batch * p.block_table_stride; i++)
         assert_int_equal(m.block_table[i], p.num_blocks - 1 - p.block_table[i]);
     kvg_permuted_free(&m);
-    assert_int_equal(kvg_permute(&p, KVG_MOVE_SEQUENCES, &m), 0);
+    assert_int_equal(kvg_permuted_make(&p, KVG_MOVE_SEQUENCES, &m), 0);
     for (int64_t b = 0; b < c.batch; b++)
         assert_int_equal(m.seq_lens[b], p.seq_lens[c.batch - 1 - b]);
     assert_int_equal(m.cu_q_lens[c.batch], p.total_q);
@@ -185,9 +185,9 @@ static void one_of_a_kind_cannot_move(void **state)
     c.batch = c.q_heads = c.kv_heads = 1;
     c.lengths = KVG_LENGTHS_UNIFORM;
     prepare(&c, &p);
-    assert_int_equal(kvg_permute(&p, KVG_MOVE_SEQUENCES, &m), 1);
-    assert_int_equal(kvg_permute(&p, KVG_MOVE_HEADS, &m), 1);
-    assert_int_equal(kvg_permute(&p, KVG_MOVE_PAGES, &m), 0);
+    assert_int_equal(kvg_permuted_make(&p, KVG_MOVE_SEQUENCES, &m), 1);
+    assert_int_equal(kvg_permuted_make(&p, KVG_MOVE_HEADS, &m), 1);
+    assert_int_equal(kvg_permuted_make(&p, KVG_MOVE_PAGES, &m), 0);
     kvg_permuted_free(&m);
     kvg_prepared_free(&p);
 }

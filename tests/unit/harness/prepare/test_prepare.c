@@ -204,7 +204,7 @@ static void expect_refusal(const struct kvg_case *c, enum kvg_exit code, const c
 {
     struct kvg_prepared p;
     struct kvg_error error = {0};
-    assert_int_equal(kvg_prepare(c, NULL, &p, &error), -1);
+    assert_int_equal(kvg_prepared_make(c, NULL, &p, &error), -1);
     if (error.exit_code != code || !strstr(error.text, text))
         fail_msg("%d: %s", error.exit_code, error.text);
     kvg_prepared_free(&p);

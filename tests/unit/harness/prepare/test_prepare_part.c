@@ -106,7 +106,7 @@ static void same_part(const struct kvg_prepared *frame, const struct kvg_prepare
     struct kvg_prepared part;
     struct kvg_error error = {0};
     int64_t keys = 0;
-    must(kvg_prepare_part(frame, sequences, count, &part, &error), &error);
+    must(kvg_prepared_make_part(frame, sequences, count, &part, &error), &error);
     assert_int_equal(part.problem.batch, count);
     assert_int_equal(part.part_of, whole->c.batch);
     assert_memory_equal(&part.whole, &whole->problem, sizeof whole->problem);
@@ -133,8 +133,8 @@ static void parts_and_frames_are_the_whole(void **state)
             const struct kvg_case c = small_case(l ? KVG_LENGTHS_RAGGED : KVG_LENGTHS_UNIFORM, phases[f]);
             struct kvg_prepared whole, frame;
             struct kvg_error error = {0};
-            must(kvg_prepare(&c, NULL, &whole, &error), &error);
-            must(kvg_prepare_frame(&c, NULL, &frame, &error), &error);
+            must(kvg_prepared_make(&c, NULL, &whole, &error), &error);
+            must(kvg_prepared_make_frame(&c, NULL, &frame, &error), &error);
             for (uint64_t seed = c.seed; seed < c.seed + 2; seed++) {
                 if (seed != c.seed) {
                     must(kvg_prepared_renew(&whole, seed, &error), &error);
@@ -175,11 +175,11 @@ static void a_frame_may_be_larger_than_memory(void **state)
     c.calibration = KVG_CALIBRATION_NONE;
     c.kv_cache_dtype = KVG_CACHE_AUTO;
     c.path = KVG_PATH_DEQUANT;
-    must(kvg_prepare_frame(&c, NULL, &frame, &error), &error);
+    must(kvg_prepared_make_frame(&c, NULL, &frame, &error), &error);
     assert_true(frame.cache_elements == frame.num_blocks * 16 * 8 * 256);
     assert_int_equal(frame.total_kv, 32 * 65536);
     frame.c.context = 64; /* a part of the same sequences, cut short, so that the test stays small */
-    must(kvg_prepare_part(&frame, &last, 1, &part, &error), &error);
+    must(kvg_prepared_make_part(&frame, &last, 1, &part, &error), &error);
     assert_int_equal(part.total_kv, 64);
     kvg_prepared_free(&part);
     kvg_prepared_free(&frame);
@@ -192,7 +192,7 @@ static void captured_input_has_no_frame(void **state)
     struct kvg_error error = {0};
     (void)state;
     strcpy(c.input, "smollm2");
-    assert_int_equal(kvg_prepare_frame(&c, NULL, &frame, &error), -1);
+    assert_int_equal(kvg_prepared_make_frame(&c, NULL, &frame, &error), -1);
     assert_int_equal(error.exit_code, KVG_EXIT_USAGE);
     assert_non_null(strstr(error.text, "smollm2"));
 }

@@ -80,7 +80,7 @@ static void test_scales_random_tokens(void **state)
     kvg_prepared_free(&p);
 
     struct kvg_prepare_options options = {50.0f, 60.0f, 70.0f, NULL};
-    assert_int_equal(kvg_prepare(&c, &options, &p, NULL), 0);
+    assert_int_equal(kvg_prepared_make(&c, &options, &p, NULL), 0);
     assert_true(p.q_scale[0] == max[0] / 50.0f);
     assert_true(p.k_scale[0] == max[1] / 60.0f);
     assert_true(p.v_scale[0] == max[2] / 70.0f);
@@ -142,7 +142,7 @@ static void test_bad_scale_is_named(void **state)
     for (int i = 0; i < 4; i++) {
         struct kvg_prepare_options options = {200.0f, 200.0f, bad[i], NULL};
         memset(&error, 0, sizeof error);
-        assert_int_equal(kvg_prepare(&c, &options, &p, &error), -1);
+        assert_int_equal(kvg_prepared_make(&c, &options, &p, &error), -1);
         assert_int_equal(error.exit_code, KVG_EXIT_USAGE);
         assert_non_null(strstr(error.text, "v scale of KV head 0"));
         kvg_prepared_free(&p);

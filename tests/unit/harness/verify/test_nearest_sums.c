@@ -36,7 +36,7 @@ static void prepare(struct kvg_prepared *p, enum kvg_path path, enum kvg_cache_d
     c.lengths = KVG_LENGTHS_RAGGED;
     c.threads = 1;
     c.seed = 12;
-    if (kvg_prepare(&c, NULL, p, &error) != 0)
+    if (kvg_prepared_make(&c, NULL, p, &error) != 0)
         fail_msg("%s", error.text);
     give_values(p, &values, 5);
 }

@@ -14,7 +14,7 @@ static void check_sample(const struct kvg_case *c, int64_t rows_limit, double co
     struct kvg_prepared p;
     struct kvg_sample sample;
     struct kvg_sample_marks marks[8] = {{0, 0}};
-    if (kvg_prepare(c, NULL, &p, &error) != 0)
+    if (kvg_prepared_make(c, NULL, &p, &error) != 0)
         fail_msg("%s", error.text);
     for (int64_t b = 0; b < c->batch; b++)
         marks[b].tile = 128;
@@ -81,7 +81,7 @@ static void test_sample_positions(void **state)
     c.phase = KVG_PHASE_PREFILL;
     c.batch = 1;
     c.context = c.q_len = 4000;
-    assert_int_equal(kvg_prepare(&c, NULL, &p, &error), 0);
+    assert_int_equal(kvg_prepared_make(&c, NULL, &p, &error), 0);
     assert_int_equal(kvg_sample_rows(&p, marks, 40 * 8, 1e12, &sample), 0);
     assert_int_equal(sample.count, 40 * 8);
     for (int64_t i = 0; i < sample.count; i++)
@@ -93,7 +93,7 @@ static void test_sample_positions(void **state)
     kvg_sample_free(&sample);
     kvg_prepared_free(&p);
     c.context = c.q_len = 60;
-    assert_int_equal(kvg_prepare(&c, NULL, &p, &error), 0);
+    assert_int_equal(kvg_prepared_make(&c, NULL, &p, &error), 0);
     assert_int_equal(kvg_sample_rows(&p, marks, 0, 1e9, &sample), 0);
     assert_int_equal(sample.count, 60 * 8);
     kvg_sample_free(&sample);

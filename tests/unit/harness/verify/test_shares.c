@@ -123,7 +123,7 @@ static void prepare(enum kvg_path path, enum v_pattern v, struct kvg_prepared *p
     const struct kvg_case c = case_of(path, 1040, 16);
     const struct values values = {1.0, 1.0, 1.0, K_NORMAL, v, SCALE_ABSMAX_448};
     struct kvg_error error = {0};
-    if (kvg_prepare(&c, NULL, p, &error) != 0)
+    if (kvg_prepared_make(&c, NULL, p, &error) != 0)
         fail_msg("%s", error.text);
     give_values(p, &values, c.seed);
 }
@@ -215,7 +215,7 @@ static void test_classes(void **state)
         struct kvg_error error = {0};
         struct kvg_prepared p;
         struct tried t;
-        if (kvg_prepare(&c, NULL, &p, &error) != 0)
+        if (kvg_prepared_make(&c, NULL, &p, &error) != 0)
             fail_msg("%s", error.text);
         give_values(&p, &values, c.seed);
         const struct scalar_kernel k = kernel_of(KVG_PATH_DEQUANT, shapes[i].split);
