@@ -2,70 +2,76 @@
 #
 # kvgauge. The two commands: `make run` (measure this machine) and `make test`. `make help` lists the rest.
 
-SHELL := /bin/bash
+SHELL := bash
 .DEFAULT_GOAL := all
+.DELETE_ON_ERROR:
 VERSION := 0.1.0
-PREFIX ?= /usr/local
 B ?= build
 
-# ---------------------------------------------------------------- packages
-# What Debian 12 calls the things we use. Each target installs what is missing, if it may.
-PACKAGES_BUILD := gcc g++ pkg-config libhdf5-dev libjansson-dev libyaml-dev libcyaml-dev librandom123-dev \
-                  libbenchmark-dev libgsl-dev
-PACKAGES_RUN   := $(PACKAGES_BUILD)
-PACKAGES_TEST  := $(PACKAGES_BUILD) libcmocka-dev python3 python3-numpy python3-h5py python3-xarray \
-                  python3-h5netcdf python3-netcdf4 python3-pandas
-# gnuplot-nox conflicts with gnuplot-qt and gnuplot-x11, so it is wanted only where there is no gnuplot at all.
-PACKAGES_GNUPLOT := $(if $(shell command -v gnuplot),,gnuplot-nox)
-
-# install_missing PACKAGES: silent when nothing is missing.
-define install_missing
-	@missing=""; \
-	if command -v dpkg-query >/dev/null; then \
-	  for p in $(1); do \
-	    dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$p"; \
-	  done; \
-	fi; \
-	if [ -n "$$missing" ]; then \
-	  if [ "$$(id -u)" = 0 ]; then as=""; \
-	  elif sudo -n true 2>/dev/null; then as="sudo"; \
-	  else echo "kvgauge needs these Debian packages:$$missing" >&2; \
-	       echo "install them as root: apt-get install$$missing" >&2; exit 1; fi; \
-	  echo "installing:$$missing"; \
-	  case "$$missing" in *:arm64*) $$as dpkg --add-architecture arm64 ;; esac; \
-	  $$as apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$as apt-get install -y -qq \
-	    --no-install-recommends $$missing >/dev/null || \
-	  { echo "apt-get could not install:$$missing" >&2; exit 1; }; \
-	fi
-endef
+# Where `make install` puts what; DESTDIR stands before all of them.
+PREFIX       ?= /usr/local
+prefix       ?= $(PREFIX)
+exec_prefix  ?= $(prefix)
+bindir       ?= $(exec_prefix)/bin
+libdir       ?= $(exec_prefix)/lib
+includedir   ?= $(prefix)/include
+datarootdir  ?= $(prefix)/share
+datadir      ?= $(datarootdir)
+mandir       ?= $(datarootdir)/man
+pkgconfigdir ?= $(libdir)/pkgconfig
 
 # ---------------------------------------------------------------- compilers and flags
 # One short line a file; V=1 shows the commands.
 Q := $(if $(V),,@)
 say = $(if $(V),,@printf '  %-5s %s\n' '$(1)' '$(2)')
-CC       := gcc
-CXX      := g++
-OPT      ?= -O3
-SANITIZE ?=
-WARN     := -Wall -Wextra -Werror
-# Contraction off: an FMA where the source has none would change bits between machines.
-COMMON   := -iquote . $(OPT) -g -fopenmp -ffp-contract=off -fno-math-errno -D_GNU_SOURCE $(WARN) $(SANITIZE)
-GIT_SHA  := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
-GIT_DIRTY := $(shell git diff --quiet HEAD -- 2>/dev/null && echo 0 || echo 1)
-
-# pkg-config is asked when a recipe runs, not before: the packages may just have been installed.
-PKGS     := hdf5 jansson libcyaml yaml-0.1 gsl benchmark
-PC_CFLAGS = $(shell pkg-config --cflags $(PKGS))
-PC_LIBS   = $(shell pkg-config --libs $(PKGS)) -lhdf5_hl
-CFLAGS_ALL = -std=c11 $(COMMON) $(PC_CFLAGS) $(NVTX_CFLAGS) $(CFLAGS)
-CXXFLAGS_ALL = -std=c++17 $(COMMON) $(PC_CFLAGS) $(NVTX_CFLAGS) $(CXXFLAGS)
+# Each of these may come from the environment or the command line, as may CPPFLAGS, CFLAGS, CXXFLAGS, LDFLAGS and LDLIBS.
+CC  := $(if $(filter default,$(origin CC)),gcc,$(CC))
+CXX := $(if $(filter default,$(origin CXX)),g++,$(CXX))
+PKG_CONFIG ?= pkg-config
+INSTALL    ?= install
+STRIP      ?= strip
+OPT        ?= -O3
+SANITIZE   ?=
+WERROR     ?=# 1 makes warnings errors: CI and developers
+WARN       := -Wall -Wextra $(if $(filter-out 0,$(WERROR)),-Werror)
+# In force whatever the user's flags are: an FMA where the source has none, or sums in another order, would change bits
+# between machines.
+EXACT := -fno-fast-math -fno-math-errno -ffp-contract=off
+# The folder of the build enters neither debug information nor __FILE__. PWD: compilers trust it.
+NO_PATH := '-ffile-prefix-map=$(CURDIR)=.'
+export PWD := $(CURDIR)
+# COMMON needs no package. No symbol of a program is exported: a plug-in's function of the same name would be replaced by
+# ours, and it needs none of ours.
+COMMON = -iquote . -D_GNU_SOURCE $(CPPFLAGS) $(OPT) -g -fopenmp -fvisibility=hidden $(EXACT) $(WARN) $(NO_PATH) $(SANITIZE)
+CFLAGS_ALL = -std=c11 $(COMMON) $(PC_CFLAGS) $(NVTX_CFLAGS) $(CFLAGS) $(EXACT)
+CXXFLAGS_ALL = -std=c++17 $(COMMON) $(PC_CFLAGS) $(NVTX_CFLAGS) $(CXXFLAGS) $(EXACT)
+CFLAGS_PLUGIN = $(CFLAGS_ALL) -fPIC -fvisibility=default
 LDLIBS_ALL = $(PC_LIBS) -ldl -lm -lstdc++ -lpthread $(LDLIBS)
+LINK = $(CC) -fopenmp $(SANITIZE) $(LDFLAGS)
+
+# pkg-config is asked once, and only when something is compiled. Fedora's HDF5 has no file for it: there the compiler
+# finds it without.
+PKGS = $(call once,PKGS,$(PKG_CONFIG) --exists hdf5 && echo hdf5; echo jansson yaml-0.1 gsl benchmark)
+PC_CFLAGS = $(call once,PC_CFLAGS,$(PKG_CONFIG) --cflags $(PKGS))
+PC_LIBS = $(call once,PC_LIBS,$(PKG_CONFIG) --libs $(PKGS)) -lhdf5_hl -lhdf5
+# once NAME,COMMAND: what COMMAND prints. It is run once.
+once = $(if $(filter undefined,$(origin $(1)_)),$(eval $(1)_ := $(shell $(2)))$(if \
+  $(filter-out 0,$(.SHELLSTATUS)),$(error packages are missing (see above): make deps-run installs them or names them)))$($(1)_)
+
+# ---------------------------------------------------------------- which build this is
+# Of the checkout whose top is this folder, or else of the archive that git made; a repository around us says nothing.
+GIT := $(shell [ "$$(git rev-parse --show-toplevel 2>/dev/null)" = "$$(pwd -P)" ] && git log -1 --abbrev=12 --format='%h %ct')
+COMMIT := $(or $(GIT),$(shell sed -nE 's/^([0-9a-f]{12})[0-9a-f]* ([0-9]+)$$/\1 \2/p' harness/machine/commit.txt))
+GIT_SHA := $(or $(word 1,$(COMMIT)),unknown)
+GIT_DIRTY := $(if $(GIT),$(shell git diff --quiet HEAD -- && echo 0 || echo 1),0)
+# The time that an archive of ours carries.
+export SOURCE_DATE_EPOCH ?= $(or $(word 2,$(COMMIT)),0)
 
 # ---------------------------------------------------------------- CUDA toolkit
 CUDA_HOME ?= $(shell d=$$(dirname $$(dirname $$(readlink -f $$(command -v nvcc 2>/dev/null || echo /usr/local/cuda/bin/nvcc)))); [ -d $$d/include ] && echo $$d)
 NVTX_DIR  := $(if $(CUDA_HOME),$(shell d=$$(dirname $$(find -L $(CUDA_HOME)/include $(CUDA_HOME)/targets -name nvToolsExt.h -path '*nvtx3*' 2>/dev/null | head -1) 2>/dev/null); [ -n "$$d" ] && dirname $$d))
 NVTX_CFLAGS := $(if $(filter-out . /,$(NVTX_DIR)),-DKVG_HAVE_NVTX=1 -isystem $(NVTX_DIR))
-NVCC      := $(if $(CUDA_HOME),$(wildcard $(CUDA_HOME)/bin/nvcc))
+NVCC      ?= $(if $(CUDA_HOME),$(wildcard $(CUDA_HOME)/bin/nvcc))
 # CUDA_FOR says which GPUs build/kvgauge holds code for: none, all, or one architecture (sm_90a). Left alone it is
 # the GPU of this machine, where nvcc and an NVIDIA GPU are found, and none elsewhere. What is compiled lies in a
 # folder of its own for each; what is linked is linked again when CUDA_FOR changes.
@@ -83,8 +89,8 @@ GENCODE_all := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_89,code
 , := ,
 gencode = $(or $(GENCODE_$(1)),-gencode arch=compute_$(1:sm_%=%)$(,)code=$(1))
 NVCCFLAGS ?=
-NVCCFLAGS_ALL := -I. -O3 -lineinfo -std=c++17 --diag-suppress 128 -Werror all-warnings \
-                 -Xcompiler -Wall,-Wextra,-Werror,-fopenmp -Xptxas -v $(NVCCFLAGS)
+NVCCFLAGS_ALL := -I. -O3 -lineinfo -std=c++17 --diag-suppress 128 $(if $(filter-out 0,$(WERROR)),-Werror all-warnings) \
+                 $(addprefix -Xcompiler ,$(WARN) $(NO_PATH) -fopenmp) -Xptxas -v $(NVCCFLAGS)
 # The runtime is linked in, the driver is opened when a kernel is first asked for: without them nothing fails.
 CUDA_LIBS  = -L$(CUDA_HOME)/lib64 -lcudart_static -lstdc++ -lm -ldl -lpthread -lrt
 
@@ -104,31 +110,35 @@ ISA_amx        := $(ISA_avx512vbmi) -mavx512vbmi2 -mamx-tile -mamx-bf16
 isa_flags = $(ISA_$(lastword $(subst _, ,$(basename $(notdir $(1))))))
 
 # ---------------------------------------------------------------- sources
-SRC_C   := $(call sources_for,$(CPU_ARCH),$(wildcard kernels/*.c kernels/cpu/*.c kernels/cuda/*.c reference/*.c \
-             harness/*/*.c results/*.c plots/*.c))
+SRC_C   := $(call sources_for,$(CPU_ARCH),$(sort $(wildcard kernels/*.c kernels/cpu/*.c kernels/cuda/*.c reference/*.c \
+             harness/*/*.c results/*.c plots/*.c)))
 SRC_CXX := harness/measure/bench_shim.cc
 MAIN    := harness/cli/main.c
 OBJ     := $(SRC_C:%.c=$(B)/obj/%.o) $(SRC_CXX:%.cc=$(B)/obj/%.o)
 LIB_OBJ := $(filter-out $(B)/obj/$(MAIN:%.c=%.o),$(OBJ))
 # CUDA: the host's side in C; on the device's side the decode kernels use instructions of Hopper, which exist for
 # sm_90a alone (elsewhere their `supports` says so), and all else is plain CUDA C.
-CUDA_C_OBJ := $(patsubst %.c,$(B)/obj/%.o,$(wildcard harness/device/cuda/*.c))
-CUDA_HOPPER := $(wildcard kernels/cuda/decode_*.cu)
-CUDA_PLAIN  := $(filter-out $(CUDA_HOPPER),$(wildcard kernels/cuda/*.cu harness/device/cuda/*.cu))
+CUDA_C_OBJ := $(patsubst %.c,$(B)/obj/%.o,$(sort $(wildcard harness/device/cuda/*.c)))
+CUDA_HOPPER := $(sort $(wildcard kernels/cuda/decode_*.cu))
+CUDA_PLAIN  := $(filter-out $(CUDA_HOPPER),$(sort $(wildcard kernels/cuda/*.cu harness/device/cuda/*.cu)))
 # cuda_objects CUDA_FOR: what a program with code for those GPUs is linked from, beside LIB_OBJ.
 cuda_objects = $(CUDA_HOPPER:%.cu=$(B)/cuda/sm_90a/%.o) $(CUDA_PLAIN:%.cu=$(B)/cuda/$(1)/%.o) $(CUDA_C_OBJ)
 CUDA_OBJ := $(if $(filter-out none,$(CUDA_FOR)),$(call cuda_objects,$(CUDA_FOR)))
 # tests/unit/ has the folders of the sources; TESTS is every program, build/tests/unit/FOLDER/test_NAME.
-TESTS   := $(patsubst %.c,$(B)/%,$(wildcard $(addprefix tests/unit/,*/test_*.c harness/*/test_*.c)))
+TESTS   := $(patsubst %.c,$(B)/%,$(sort $(wildcard $(addprefix tests/unit/,*/test_*.c harness/*/test_*.c))))
 ifneq ($(CPU_ARCH),x86_64) # the model of AMX computes with AVX-512
 TESTS   := $(filter-out %/test_amx_model,$(TESTS))
 endif
-# Where an uninstalled binary finds suites, captured input and plot scripts; see harness/machine/paths.h.
-PATHS_DEF := -DKVG_SOURCE_DIR='"$(CURDIR)"' -DKVG_DATA_DIR='"$(PREFIX)/share/kvgauge"' \
-             -DKVG_VERSION='"$(VERSION)"' -DKVG_GIT_SHA='"$(GIT_SHA)"' -DKVG_GIT_DIRTY=$(GIT_DIRTY)
+# TEST= chooses tests by name, by one or more bash patterns; only what they need is built.
+TEST    ?=
+TESTS_ASKED = $(if $(TEST),$(filter $(addprefix %/,$(shell tests/run.sh --list $(B) $(TEST:%='%'))),$(TESTS)),$(TESTS))
+# A build folder outside the source tree has a link to it, for the programs to find data (harness/machine/paths.h).
+SOURCE_LINK := $(if $(filter $(CURDIR)/%,$(abspath $(B))),,$(B)/source)
+PATHS_DEF := -DKVG_DATA_DIR='"$(datadir)/kvgauge"' -DKVG_VERSION='"$(VERSION)"' -DKVG_GIT_SHA='"$(GIT_SHA)"' \
+             -DKVG_GIT_DIRTY=$(GIT_DIRTY)
 
 .PHONY: all cpu cuda run test test-arm test-gpu test-bundle deps-run deps-test asan mutants clean install uninstall help lint \
-        bundle gpu-bench gpu-check nightly FORCE
+        bundle gpu-bench gpu-check nightly nightly-cases nightly-long nightly-clang nightly-reproducible FORCE
 
 all: $(B)/kvgauge ## build build/kvgauge (with CUDA for this machine's GPU, where nvcc and a GPU are found)
 cpu: $(B)/kvgauge ## build without CUDA
@@ -138,65 +148,77 @@ need_nvcc = $(if $(NVCC),,@echo 'no nvcc in PATH or /usr/local/cuda/bin: install
 
 include reference/reference.mk
 
+# Packages: .ci/packages.sh has the names on each distribution. APT=no: nothing is installed, what is missing is named.
 deps-run:
-	$(call install_missing,$(PACKAGES_RUN) $(PACKAGES_GNUPLOT))
+	@CC='$(CC)' CXX='$(CXX)' PKG_CONFIG='$(PKG_CONFIG)' APT='$(APT)' .ci/packages.sh build run
 deps-test:
-	$(call install_missing,$(PACKAGES_TEST) $(PACKAGES_GNUPLOT))
+	@CC='$(CC)' CXX='$(CXX)' PKG_CONFIG='$(PKG_CONFIG)' APT='$(APT)' .ci/packages.sh build run test
 
 # A second make, so that what apt has just brought is seen. `-j`: as many jobs as there are CPUs.
-run: deps-run ## measure this machine: suite quick, HDF5 file and plots
-	@$(MAKE) --no-print-directory -j$$(nproc) CUDA_FOR=$(CUDA_FOR) $(B)/kvgauge
+SUBMAKE = $(MAKE) --no-print-directory -j$$(nproc)
+run: deps-run ## measure this machine: suite quick, HDF5 file and plots (ARGS=)
+	@$(SUBMAKE) CUDA_FOR=$(CUDA_FOR) $(B)/kvgauge
 	@$(B)/kvgauge run --suite quick $(ARGS)
 
-test: deps-test ## unit, command-line and file-format tests
-	@$(MAKE) --no-print-directory -j$$(nproc) CUDA_FOR=$(CUDA_FOR) $(B)/kvgauge $(TESTS)
-	@tests/run.sh $(B)
+test: deps-test ## unit, command-line and file-format tests (TEST='test_table* run_*' some; JUNIT=FILE; APT=no)
+	@$(SUBMAKE) CUDA_FOR=$(CUDA_FOR) $(B)/kvgauge $(B)/libkvgref.a $(TESTS_ASKED)
+	@JUNIT='$(JUNIT)' tests/run.sh $(B) $(TEST:%='%')
 
-$(B)/kvgauge: $(OBJ) $(CUDA_OBJ) $(B)/.cuda_for
+$(B)/kvgauge: $(OBJ) $(CUDA_OBJ) $(B)/.link | $(SOURCE_LINK)
 	@mkdir -p $(@D)
 	@echo '  CUDA  $(CUDA_SAYS)'
 	@echo '  $(if $(NVTX_CFLAGS),NVTX  ranges built in ($(NVTX_DIR)),NVTX  no CUDA toolkit found: built without ranges for profilers)'
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(COMMON) $(LDFLAGS) -rdynamic -o $@ $(OBJ) $(CUDA_OBJ) $(LDLIBS_ALL) $(if $(CUDA_OBJ),$(CUDA_LIBS))
+	$(Q)$(LINK) -o $@ $(OBJ) $(CUDA_OBJ) $(LDLIBS_ALL) $(if $(CUDA_OBJ),$(CUDA_LIBS))
 CUDA_SAYS := $(if $(CUDA_OBJ),kernels for $(CUDA_FOR:all=$(CUDA_ALL_SAYS)),$(if \
   $(NVCC),no kernels: no NVIDIA GPU found or not wanted (make cuda builds them all the same),no kernels: no nvcc found))
-# Touched when CUDA_FOR changes, so that what is linked follows.
-$(B)/.cuda_for: FORCE
-	@mkdir -p $(@D); echo '$(CUDA_FOR)' | cmp -s - $@ || echo '$(CUDA_FOR)' > $@
+$(B)/source:
+	@mkdir -p $(@D) && ln -sfn '$(CURDIR)' $@
 
-$(B)/obj/%.o: %.c
+# Stamps: each file holds TEXT and is written again when that changes, so that what was made with it is made again.
+$(B)/.flags: export TEXT = $(filter-out ccache -Werror $(NO_PATH),$(shell $(CC) --version | head -1) \
+  $(CC) $(COMMON) $(CFLAGS) $(CXX) $(CXXFLAGS))
+$(B)/.nvcc: export TEXT = $(filter-out -Werror all-warnings $(NO_PATH),$(NVCC) $(NVCCFLAGS_ALL))
+$(B)/.link: export TEXT = $(LINK) $(LDLIBS_ALL) $(CUDA_FOR)
+$(B)/.version: export TEXT = $(PATHS_DEF)
+$(addprefix $(B)/,.flags .nvcc .link .version): FORCE
+	@mkdir -p $(@D); printf '%s\n' "$$TEXT" | cmp -s - $@ || printf '%s\n' "$$TEXT" > $@
+FORCE:
+
+$(B)/obj/%.o: %.c $(B)/.flags
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
-	$(Q)$(CC) $(CFLAGS_ALL) $(call isa_flags,$*) $(PATHS_$(subst /,_,$*)) -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(CFLAGS_ALL) $(call isa_flags,$*) $(DEF_$(subst /,_,$*)) $(CUDA_INCLUDE) -MMD -MP -c -o $@ $<
 
-$(B)/obj/%.o: %.cc
+$(B)/obj/%.o: %.cc $(B)/.flags
 	@mkdir -p $(@D)
 	$(call say,CXX,$<)
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -MMD -MP -c -o $@ $<
 
-# The only object that knows version and paths; rebuilt when the commit changes.
-PATHS_harness_machine_paths := $(PATHS_DEF)
+# Definitions for one object each: only this one knows version and places, only that one a library's version.
+DEF_harness_machine_paths := $(PATHS_DEF)
 $(B)/obj/harness/machine/paths.o: $(B)/.version
-PATHS_harness_cli_cmd_doctor = -DKVG_BENCHMARK_VERSION='"$(shell pkg-config --modversion benchmark)"'
-$(B)/.version: FORCE
-	@mkdir -p $(@D); echo '$(VERSION) $(GIT_SHA) $(GIT_DIRTY) $(PREFIX) $(CURDIR)' | cmp -s - $@ || \
-	  echo '$(VERSION) $(GIT_SHA) $(GIT_DIRTY) $(PREFIX) $(CURDIR)' > $@
-FORCE:
+DEF_harness_cli_cmd_doctor = -DKVG_BENCHMARK_VERSION='"$(shell $(PKG_CONFIG) --modversion benchmark)"'
 
-$(B)/tests/unit/%: $(B)/obj/tests/unit/%.o $(LIB_OBJ)
+# Everything but main, for test programs: the linker takes what a program needs, in a third of the time.
+$(B)/libkvgauge.a: $(LIB_OBJ)
+	$(Q)rm -f $@ && $(AR) rcsTD $@ $^
+
+$(B)/tests/unit/%: $(B)/obj/tests/unit/%.o $(B)/libkvgauge.a $(B)/.link | $(SOURCE_LINK)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(COMMON) $(LDFLAGS) -rdynamic -o $@ $^ -lcmocka $(LDLIBS_ALL)
+	$(Q)$(LINK) -o $@ $(filter %.o %.a,$^) -lcmocka $(LDLIBS_ALL)
 .SECONDARY: $(TESTS:$(B)/%=$(B)/obj/%.o)
 
 MUTANTS_OBJ := $(patsubst %,$(B)/obj/tests/mutants/%.o,mutants faults one_mutant matrix rules speed)
--include $(OBJ:.o=.d) $(MUTANTS_OBJ:.o=.d) $(TESTS:$(B)/%=$(B)/obj/%.d)
+MUTANTS_SO_OBJ := $(patsubst %,$(B)/plugin/tests/mutants/%.o,attention attention_reads attention_call store slow plugin)
+-include $(OBJ:.o=.d) $(MUTANTS_OBJ:.o=.d) $(MUTANTS_SO_OBJ:.o=.d) $(TESTS:$(B)/%=$(B)/obj/%.d)
 
 # ---------------------------------------------------------------- CUDA
 # $(B)/cuda/WHICH/ holds objects with code for WHICH (see CUDA_FOR). A decode kernel that spills registers or uses
 # local memory fails the build: it would be slow, and nothing else would say so.
 define cuda_rule
-$(B)/cuda/$(1)/%.o: %.cu
+$(B)/cuda/$(1)/%.o: %.cu $(B)/.nvcc
 	@mkdir -p $$(@D)
 	$$(call say,NVCC,$$< ($(1)))
 	$$(Q)$$(NVCC) $$(call gencode,$(1)) $$(NVCCFLAGS_ALL) -MMD -MP -c -o $$@ $$< 2>$$(@:.o=.ptxas) || \
@@ -206,7 +228,7 @@ endef
 no_local_memory = $(if $(filter decode_sm%,$(notdir $(1))),@! grep -hE '[1-9][0-9]* bytes (stack frame|spill)' \
   $(1:.o=.ptxas) >&2 || { echo '$(1): a decode kernel uses local memory (see above)' >&2; rm -f $(1); exit 1; })
 $(foreach which,$(sort all sm_90a $(filter-out none,$(CUDA_FOR))),$(eval $(call cuda_rule,$(which))))
-$(B)/obj/harness/device/cuda/%.o $(B)/obj/tests/gpu/%.o: CFLAGS += -isystem $(CUDA_HOME)/include
+$(B)/obj/harness/device/cuda/%.o $(B)/obj/tests/gpu/%.o: CUDA_INCLUDE = -isystem $(CUDA_HOME)/include
 -include $(CUDA_C_OBJ:.o=.d) $(wildcard $(B)/cuda/*/*/*/*.d $(B)/obj/tests/gpu/*.d)
 
 # Programs that run on a GPU; tests/gpu/run.sh runs them. build/gpu/NAME is linked from tests/gpu/NAME.cu or .c, the
@@ -223,58 +245,78 @@ define gpu_program
 $(B)/gpu/$(1): $(if $(wildcard tests/gpu/$(1).cu),$(B)/cuda/$(or $(GPU_FOR_$(1)),all),$(B)/obj)/tests/gpu/$(1).o $(GPU_NEEDS_$(1))
 	@mkdir -p $$(@D)
 	$$(call say,LINK,$$@)
-	$$(Q)$$(CC) $$(COMMON) $$(LDFLAGS) -rdynamic $$(BUNDLE_LINK) -o $$@ $$^ $$(LDLIBS_ALL) $$(CUDA_LIBS)
+	$$(Q)$$(LINK) $$(BUNDLE_LINK) -o $$@ $$(filter %.o,$$^) $$(LDLIBS_ALL) $$(CUDA_LIBS)
 endef
 $(foreach program,$(GPU_PROGRAMS),$(eval $(call gpu_program,$(program))))
 
 gpu-bench: $(B)/gpu/decode_bench ## compile the Hopper kernels and their check-and-time program (nvcc, no GPU needed)
 gpu-check: $(B)/gpu/tensor_core_check ## compile the check of a GPU's FP8 instructions against their models (nvcc)
 
+# What takes too long for every change. Each part runs, even after one that failed. Other parts add themselves to NIGHTLY.
+NIGHTLY := nightly-cases nightly-long nightly-clang nightly-reproducible
+nightly: deps-test ## all nightly parts: random cases of the day (SEED= CASES=), long tests, clang, two equal builds
+	@failed=; for part in $(NIGHTLY); do echo "== $$part"; $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; done; \
+	  [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 # Every night other cases: the seed is the day (days since 1970, times 100000), or SEED=; a case that fails prints its own.
-nightly: deps-test ## right kernels on random cases under the seed of the day: false alarms, tails (SEED=, CASES=10000)
-	@$(MAKE) --no-print-directory -j$$(nproc) CUDA_FOR=$(CUDA_FOR) $(B)/tests/unit/harness/execute/test_false_alarms
+FALSE_ALARMS := $(B)/tests/unit/harness/execute/test_false_alarms
+nightly-cases: ## right kernels on random cases under the seed of the day: false alarms, tails (SEED=, CASES=10000)
+	@$(SUBMAKE) CUDA_FOR=$(CUDA_FOR) $(FALSE_ALARMS)
 	@seed=$(or $(SEED),$$(( $$(date +%s) / 86400 * 100000 ))); echo "KVG_TEST_SEED=$$seed"; \
-	  KVG_TEST_SEED=$$seed KVG_TEST_CASES=$(or $(CASES),10000) $(B)/tests/unit/harness/execute/test_false_alarms
+	  KVG_TEST_SEED=$$seed KVG_TEST_CASES=$(or $(CASES),10000) $(FALSE_ALARMS)
+nightly-long: ## the tests that look at more with KVG_TEST_LONG=1
+	@$(SUBMAKE) CUDA_FOR=$(CUDA_FOR) $(TESTS)
+	@KVG_TEST_LONG=1 tests/run.sh $(B) $$(grep -rl KVG_TEST_LONG tests/unit | xargs -n1 basename -s .c)
+nightly-clang: ## build with clang, warnings are errors, and run the tests
+	@$(MAKE) --no-print-directory B=$(B)/clang CC=clang CXX=clang++ WERROR=1 CUDA_FOR=none test
+nightly-reproducible: ## two builds in two folders give the same program, byte for byte
+	@tests/reproducible.sh $(B)/reproducible
 
 asan: deps-test ## the same tests under AddressSanitizer and UndefinedBehaviorSanitizer
-	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B)/asan CUDA_FOR=none OPT='-O1' \
+	@$(SUBMAKE) B=$(B)/asan CUDA_FOR=none OPT='-O1' \
 	  SANITIZE='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer' \
-	  $(B)/asan/kvgauge $(TESTS:$(B)/%=$(B)/asan/%)
-	@KVG_TEST_SANITIZED=1 tests/run.sh $(B)/asan
+	  $(B)/asan/kvgauge $(B)/asan/libkvgref.a $(TESTS_ASKED:$(B)/%=$(B)/asan/%)
+	@KVG_TEST_SANITIZED=1 JUNIT='$(JUNIT)' tests/run.sh $(B)/asan $(TEST:%='%')
 
 include tests/arm.mk
 
 mutants: $(B)/mutants $(B)/mutants.so ## the right kernel with one fault, again and again: who is caught, and by what
 	@OMP_NUM_THREADS=1 $(B)/mutants $(MUTANTS_ARGS) $(B)/mutants.so tests/mutants/mutants.yaml
-$(B)/mutants: $(MUTANTS_OBJ) $(LIB_OBJ)
+$(B)/mutants: $(MUTANTS_OBJ) $(B)/libkvgauge.a $(B)/.link | $(SOURCE_LINK)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(COMMON) $(LDFLAGS) -rdynamic -o $@ $^ $(LDLIBS_ALL)
-$(B)/mutants.so: $(addprefix tests/mutants/,attention.c attention_reads.c attention_call.c store.c slow.c plugin.c \
-                  faults.def slow.def mutant.h attention_row.h)
+	$(Q)$(LINK) -o $@ $(filter %.o %.a,$^) $(LDLIBS_ALL)
+$(B)/mutants.so: $(MUTANTS_SO_OBJ)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS) -shared -o $@ $^ -lm
+$(B)/plugin/%.o: %.c $(B)/.flags
 	@mkdir -p $(@D)
-	$(call say,CC,$@)
-	$(Q)$(CC) -std=c11 -iquote . -O3 -g -D_GNU_SOURCE -ffp-contract=off $(WARN) -fPIC -shared -o $@ $(filter %.c,$^) -lm
-$(B)/obj/tests/mutants/faults.o: tests/mutants/faults.def
+	$(call say,CC,$<)
+	$(Q)$(CC) $(CFLAGS_PLUGIN) -MMD -MP -c -o $@ $<
 
-C_FILES = $(shell git ls-files '*.c' '*.h' '*.cc' '*.cu' '*.cuh' '*.def' 2>/dev/null)
+C_FILES = $(sort $(shell find kernels harness reference results plots tests -regex '.*\.\(c\|h\|cc\|cu\|cuh\|def\)'))
 lint: ## clang-format and cppcheck
 	@clang-format --dry-run -Werror $(filter-out %.def,$(C_FILES))
 	@cppcheck --quiet --std=c11 --enable=warning,performance,portability --error-exitcode=1 \
 	  --inline-suppr --suppress=missingIncludeSystem -I. -D_GNU_SOURCE -D__cppcheck__ $(filter %.c,$(C_FILES))
 
-install: $(B)/kvgauge ## PREFIX= DESTDIR=: binary, kernel ABI header, suites, data, man page, pkg-config file
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include/kvgauge $(DESTDIR)$(PREFIX)/lib/pkgconfig \
-	  $(DESTDIR)$(PREFIX)/share/kvgauge/suites $(DESTDIR)$(PREFIX)/share/kvgauge/inputs \
-	  $(DESTDIR)$(PREFIX)/share/kvgauge/plots $(DESTDIR)$(PREFIX)/share/man/man1
-	install -m 755 $(B)/kvgauge $(DESTDIR)$(PREFIX)/bin/kvgauge
-	install -m 644 kernels/kernel.h kernels/fp8.h $(DESTDIR)$(PREFIX)/include/kvgauge/
-	install -m 644 harness/suites/*.yaml $(DESTDIR)$(PREFIX)/share/kvgauge/suites/
-	install -m 644 harness/inputs/*.h5 $(DESTDIR)$(PREFIX)/share/kvgauge/inputs/
-	install -m 644 plots/*.gp $(DESTDIR)$(PREFIX)/share/kvgauge/plots/
-	install -m 644 harness/cli/kvgauge.1 $(DESTDIR)$(PREFIX)/share/man/man1/kvgauge.1
-	printf 'prefix=%s\nincludedir=$${prefix}/include/kvgauge\n\nName: kvgauge\nDescription: kernel ABI of kvgauge\nVersion: %s\nCflags: -I$${includedir}\n' \
-	  '$(PREFIX)' '$(VERSION)' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/kvgauge.pc
+# ---------------------------------------------------------------- install
+DATA = $(datadir)/kvgauge
+install: $(B)/kvgauge ## program, kernel ABI header, suites, data, man page, pkg-config file (prefix= libdir= ... DESTDIR=)
+	$(INSTALL) -d $(addprefix $(DESTDIR),$(bindir) $(includedir)/kvgauge $(pkgconfigdir) $(mandir)/man1 \
+	  $(DATA)/suites $(DATA)/inputs $(DATA)/plots)
+	$(INSTALL) -m 755 $(B)/kvgauge $(DESTDIR)$(bindir)/kvgauge
+	$(INSTALL) -m 644 kernels/kernel.h kernels/fp8.h $(DESTDIR)$(includedir)/kvgauge/
+	$(INSTALL) -m 644 harness/suites/*.yaml $(DESTDIR)$(DATA)/suites/
+	$(INSTALL) -m 644 harness/inputs/*.h5 $(DESTDIR)$(DATA)/inputs/
+	$(INSTALL) -m 644 plots/*.gp $(DESTDIR)$(DATA)/plots/
+	$(INSTALL) -m 644 harness/cli/kvgauge.1 $(DESTDIR)$(mandir)/man1/kvgauge.1
+	printf '%s\n' 'prefix=$(prefix)' 'includedir=$(includedir:$(prefix)/%=$${prefix}/%)/kvgauge' '' 'Name: kvgauge' \
+	  'Description: kernel ABI of kvgauge' 'Version: $(VERSION)' 'Cflags: -I$${includedir}' \
+	  > $(DESTDIR)$(pkgconfigdir)/kvgauge.pc
+uninstall: ## remove what install put there
+	rm -rf $(DESTDIR)$(bindir)/kvgauge $(DESTDIR)$(includedir)/kvgauge $(DESTDIR)$(DATA) \
+	  $(DESTDIR)$(mandir)/man1/kvgauge.1 $(DESTDIR)$(pkgconfigdir)/kvgauge.pc
 
+# ---------------------------------------------------------------- bundle
 # A folder that runs where nothing is installed: the programs look for their libraries in ../lib, and every library
 # but glibc's own (and the NVIDIA driver's) lies there. With CUDA where there is nvcc; then the programs, suites and
 # plug-ins of tests/gpu travel along, and build/bundle/test-gpu runs them. cuBLASLt is opened where it is installed,
@@ -291,7 +333,7 @@ bundle: $(BUNDLE)/.complete ## build/bundle: runs without installed packages; wi
 $(BUNDLE)/.complete: $(BUNDLE_PROGRAMS) $(BUNDLE_PLUGINS) $(BUNDLE_TESTS) LICENSE \
                      $(wildcard harness/suites/*.yaml harness/inputs/*.h5 plots/*.gp)
 	@rm -rf $(BUNDLE) && mkdir -p $(BUNDLE)/{bin,lib} $(BUNDLE)/share/kvgauge/{suites,inputs,plots}
-	@cp $(BUNDLE_PROGRAMS) $(BUNDLE)/bin/ && strip -g $(BUNDLE)/bin/*
+	@cp $(BUNDLE_PROGRAMS) $(BUNDLE)/bin/ && $(STRIP) -g $(BUNDLE)/bin/*
 	@ldd $(BUNDLE_PROGRAMS) | awk '/=> \//{print $$3}' | sort -u | grep -vE '/($(GLIBC))' | \
 	  xargs -I{} cp -L {} $(BUNDLE)/lib/
 	@cp harness/suites/*.yaml $(BUNDLE)/share/kvgauge/suites/
@@ -300,13 +342,14 @@ $(BUNDLE)/.complete: $(BUNDLE_PROGRAMS) $(BUNDLE_PLUGINS) $(BUNDLE_TESTS) LICENS
 	@$(if $(NVCC),cp --parents $(BUNDLE_TESTS) $(BUNDLE)/ && cp $(BUNDLE_PLUGINS) $(BUNDLE)/tests/gpu/ && \
 	  ln -s tests/gpu/run.sh $(BUNDLE)/test-gpu)
 	@cp LICENSE $(BUNDLE)/ && touch $@
-	@tar -C $(B) -czf $(BUNDLE).tar.gz bundle
+	@tar -C $(B) --sort=name --mtime=@$$SOURCE_DATE_EPOCH --owner=0 --group=0 --numeric-owner --mode=u+rw,go+rX,go-w \
+	  -I 'gzip -9n' -cf $(BUNDLE).tar.gz bundle
 	@echo '  $(if $(NVCC),CUDA  for $(CUDA_ALL_SAYS),CUDA  none: no nvcc found)'
 	@du -shL $(BUNDLE) $(BUNDLE).tar.gz | sed 's/^/  /'
-$(B)/bundled/kvgauge: $(OBJ) $(BUNDLE_CUDA)
+$(B)/bundled/kvgauge: $(OBJ) $(BUNDLE_CUDA) $(B)/.link
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(COMMON) $(LDFLAGS) -rdynamic $(BUNDLE_LINK) -o $@ $^ $(LDLIBS_ALL) $(if $(NVCC),$(CUDA_LIBS))
+	$(Q)$(LINK) $(BUNDLE_LINK) -o $@ $(filter %.o,$^) $(LDLIBS_ALL) $(if $(NVCC),$(CUDA_LIBS))
 $(B)/gpu/cuda_mutants.so: tests/mutants/cuda/attention.cu $(wildcard tests/mutants/cuda/*.def) kernels/kernel.h
 	$(need_nvcc)
 	@mkdir -p $(@D)
@@ -318,12 +361,9 @@ test-bundle: bundle ## the bundle alone, moved elsewhere, without the machine's 
 test-gpu: bundle ## every kernel on this machine's GPU (Hopper); build/bundle/test-gpu does it without make
 	@$(BUNDLE)/test-gpu $(ARGS)
 
-uninstall: ## remove what install put there
-	rm -rf $(DESTDIR)$(PREFIX)/bin/kvgauge $(DESTDIR)$(PREFIX)/include/kvgauge $(DESTDIR)$(PREFIX)/share/kvgauge \
-	  $(DESTDIR)$(PREFIX)/share/man/man1/kvgauge.1 $(DESTDIR)$(PREFIX)/lib/pkgconfig/kvgauge.pc
-
 clean: ## remove build/ (results/runs and plots/out stay)
 	rm -rf $(B)
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{name[++n] = $$1; text[n] = $$2; if (length($$1) > w) w = length($$1)} \
+	  END {for (i = 1; i <= n; i++) printf "  make %-*s  %s\n", w, name[i], text[i]}' $(filter-out %.d,$(MAKEFILE_LIST))

@@ -69,14 +69,6 @@ void kvg_row_verdict(struct kvg_row *row, enum kvg_status status, const char *fo
     va_end(args);
 }
 
-void kvg_row_remark(struct kvg_row *row, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    add_remark(row, format, args);
-    va_end(args);
-}
-
 void kvg_row_suspect(struct kvg_row *row, enum kvg_fault_class suspected, const char *format, ...)
 {
     va_list args;

@@ -20,10 +20,9 @@ void kvg_verdict_remark(struct kvg_execution *x, const char *format, ...)
 void kvg_verdict_suspect(struct kvg_execution *x, enum kvg_fault_class suspected, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* The same three for a row alone. */
+/* Verdict and suspicion for a row alone. */
 void kvg_row_verdict(struct kvg_row *row, enum kvg_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-void kvg_row_remark(struct kvg_row *row, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void kvg_row_suspect(struct kvg_row *row, enum kvg_fault_class suspected, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -34,7 +34,7 @@ int kvg_input_cache_absmax(struct kvg_input_cache *cache, const struct kvg_input
                            enum kvg_tensor tensor, enum kvg_token_set set, float **absmax, int64_t *samples,
                            struct kvg_error *error);
 
-/* Calls that the cache answered and calls that it did not. */
+/* For tests: calls that the cache answered and calls that it did not. */
 struct kvg_input_cache_counts {
     int64_t hits, misses, bytes; /* bytes: size of all entries */
 };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * paths.c: where data files are, and version and commit of this build. Only this object is compiled with the
- * Makefile's PATHS_DEF, so a new commit recompiles one file.
+ * paths.c: where data files are, and version and commit of this build. Only this object is compiled again for
+ * another commit or another datadir. Data is found from the place of the running binary, so the object has no
+ * path of the build.
  */
 #include "paths.h"
 
@@ -12,8 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#if !defined(KVG_SOURCE_DIR) && !defined(__cppcheck__)
-#error "paths.c needs KVG_SOURCE_DIR, KVG_DATA_DIR, KVG_VERSION, KVG_GIT_SHA and KVG_GIT_DIRTY (see Makefile)"
+#if !defined(KVG_DATA_DIR) && !defined(__cppcheck__)
+#error "paths.c needs KVG_DATA_DIR, KVG_VERSION, KVG_GIT_SHA and KVG_GIT_DIRTY (PATHS_DEF in the Makefile)"
 #endif
 
 const char *kvg_version(void)
@@ -33,7 +34,7 @@ int kvg_git_dirty(void)
 
 /* ------------------------------------------------------------------------------------------ places */
 
-enum { MAX_PLACES = 6, PLACE_SIZE = 1024 };
+enum { MAX_PLACES = 4, PLACE_SIZE = 1024 };
 struct places {
     char path[MAX_PLACES][PLACE_SIZE];
     int count;
@@ -67,53 +68,61 @@ static void binary_dir(char dir[PLACE_SIZE])
         *slash = '\0';
 }
 
-static int lies_in(const char *dir, const char *root)
+static int is_folder(const char *path)
 {
-    size_t n = strlen(root);
-    return strncmp(dir, root, n) == 0 && (dir[n] == '/' || dir[n] == '\0');
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-/* The checkout that contains the binary. It is the source tree of the build or, if the checkout was moved
- * since, the folder above the build folder, provided that it has harness/suites. 0 and the root, or -1. */
+/* Data of an installed program or a bundle: ../share/kvgauge from the binary. 1 when that folder is there. */
+static int own_share(char root[PLACE_SIZE])
+{
+    char dir[PLACE_SIZE];
+    binary_dir(dir);
+    int n = snprintf(root, PLACE_SIZE, "%s/../share/kvgauge", dir);
+    return n < PLACE_SIZE && is_folder(root);
+}
+
+static int is_source_tree(const char *root)
+{
+    char header[PLACE_SIZE], suites[PLACE_SIZE];
+    int n = snprintf(header, sizeof header, "%s/kernels/kernel.h", root);
+    int m = snprintf(suites, sizeof suites, "%s/harness/suites", root);
+    return n < PLACE_SIZE && m < PLACE_SIZE && access(header, R_OK) == 0 && is_folder(suites);
+}
+
+/* The source tree of a binary that is not installed: a folder above the binary, or the one that the link
+ * `source` of a build folder outside the tree points to. 1 when there is one. */
 static int own_source_tree(char root[PLACE_SIZE])
 {
-    char dir[PLACE_SIZE], probe[PLACE_SIZE];
-    binary_dir(dir);
-    if (lies_in(dir, KVG_SOURCE_DIR)) {
-        snprintf(root, PLACE_SIZE, "%s", KVG_SOURCE_DIR);
+    char dir[PLACE_SIZE];
+    if (own_share(dir))
         return 0;
+    binary_dir(dir);
+    for (char *slash; *dir; *slash = '\0') {
+        if (snprintf(root, PLACE_SIZE, "%s", dir) < PLACE_SIZE && is_source_tree(root))
+            return 1;
+        if (snprintf(root, PLACE_SIZE, "%s/source", dir) < PLACE_SIZE && is_source_tree(root))
+            return 1;
+        slash = strrchr(dir, '/');
+        if (!slash)
+            return 0;
     }
-    char *slash = strrchr(dir, '/');
-    if (!slash || slash == dir)
-        return -1;
-    *slash = '\0';
-    int n = snprintf(probe, sizeof probe, "%s/harness/suites", dir);
-    if (n < 0 || n >= (int)sizeof probe || access(probe, R_OK))
-        return -1;
-    snprintf(root, PLACE_SIZE, "%s", dir);
     return 0;
 }
 
 static void find_places(enum kvg_data_kind kind, struct places *places)
 {
-    char root[PLACE_SIZE], dir[PLACE_SIZE];
+    char root[PLACE_SIZE];
     places->count = 0;
     const char *asked = getenv("KVGAUGE_DATA");
     if (asked && *asked)
         add_place(places, asked, installed[kind]);
-    if (own_source_tree(root) == 0)
+    own_share(root);
+    add_place(places, root, installed[kind]);
+    if (own_source_tree(root))
         add_place(places, root, in_source[kind]);
-    binary_dir(dir);
-    strncat(dir, "/../share/kvgauge", sizeof dir - strlen(dir) - 1);
-    add_place(places, dir, installed[kind]);
     add_place(places, KVG_DATA_DIR, installed[kind]);
-    add_place(places, KVG_SOURCE_DIR, in_source[kind]); /* a build folder outside the checkout */
-}
-
-static int is_folder(const char *path)
-{
-    struct stat info;
-    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
 static void name_places(const struct places *places, const char *name, char *text, size_t size)
@@ -155,7 +164,7 @@ int kvg_data_dir(enum kvg_data_kind kind, char *text, size_t size)
 static void default_dir(const char *in_tree, const char *elsewhere, char *text, size_t size)
 {
     char root[PLACE_SIZE];
-    if (own_source_tree(root) == 0 && access(root, W_OK) == 0)
+    if (own_source_tree(root) && access(root, W_OK) == 0)
         snprintf(text, size, "%s/%s", root, in_tree);
     else
         snprintf(text, size, "%s", elsewhere);

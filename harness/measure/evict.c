@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #if defined(__x86_64__) || defined(__i386__)
+#include <cpuid.h>
 #include <immintrin.h>
 #define KVG_X86 1
 #endif
@@ -43,7 +44,11 @@ __attribute__((target("clflushopt"))) static void flush_lines(const char *first,
 
 static int can_flush(void)
 {
-    return __builtin_cpu_supports("clflushopt");
+    static int answer = -1; /* clang's __builtin_cpu_supports does not know this feature */
+    unsigned a, b, c, d;
+    if (answer < 0)
+        answer = __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & bit_CLFLUSHOPT);
+    return answer;
 }
 #else
 static void flush_lines(const char *first, const char *end)

@@ -1,4 +1,5 @@
 # A verdict a line; 0 where all is there, 3 where something needed is missing; arguments are an error.
+# needs: gnuplot
 "$KVGAUGE" doctor > out; echo "exit $?"
 awk 'NF && !/^ *->/ && !/^(ok|note|noisy|missing) / && !/^(Ready|[0-9]+ thing)/ {print "no verdict: " $0}' out
 for what in kvgauge cpu cpus caches memory load "CUDA driver" GPU NVTX HDF5 gnuplot kernels "suite quick" \

@@ -14,3 +14,16 @@ ln -s "$there/bundle/bin/kvgauge" kvgauge
 ./kvgauge list --suites | grep bundle
 # Outside its source tree it writes to the current folder.
 ./kvgauge doctor | grep results || true
+# In a build folder the source tree is found: above the folder, or where its link `source` leads.
+cd "$there"
+mkdir -p tree/kernels tree/harness tree/build/asan outside
+cp -r other/suites tree/harness/
+touch tree/kernels/kernel.h
+cp "$KVGAUGE" tree/build/asan/
+cp "$KVGAUGE" outside/
+tree/build/asan/kvgauge list --suites | grep They
+mv tree moved
+moved/build/asan/kvgauge list --suites | grep They
+moved/build/asan/kvgauge doctor | grep results || true
+ln -s ../moved outside/source
+outside/kvgauge list --suites | grep They

@@ -1,5 +1,5 @@
 # Every figure as SVG and PNG with its data table; figures without data are reported as left out.
-command -v gnuplot > /dev/null || { cat "${BASH_SOURCE%.sh}.stdout"; exit; } # without gnuplot there is nothing to test
+# needs: gnuplot
 /usr/bin/python3 "$KVG_SOURCE/tests/fixtures/make_results.py" > run.jsonl
 "$KVGAUGE" plot run.jsonl --out 'deep/er folder' || exit
 cd 'deep/er folder' || exit

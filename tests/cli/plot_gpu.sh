@@ -1,6 +1,6 @@
 # Figures of a run on a GPU: both paths and all dtypes in one picture, separate gather roofs of bf16 and FP8, stores
 # with the copy roof, two matrix roofs.
-command -v gnuplot > /dev/null || { cat "${BASH_SOURCE%.sh}.stdout"; exit; } # without gnuplot there is nothing to test
+# needs: gnuplot
 /usr/bin/python3 "$KVG_SOURCE/tests/fixtures/make_results.py" gpu > run.jsonl
 "$KVGAUGE" plot run.jsonl --out out --format svg > log || exit
 grep -o "[^<>]*</text>" out/throughput_decode_cold_b8_*_gpu.svg | sed "s/<.*//" | sort -u | grep -E 'roof|path'

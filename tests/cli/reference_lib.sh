@@ -1,5 +1,6 @@
 # The reference as a library for others. It is installed below an empty folder, then a program is built against
 # the installed copy with the flags of pkg-config alone: as C and as C++, since the headers serve both.
+# needs: make pkg-config nm
 prefix=/opt/kvgref
 installed=$PWD/installed
 build=${KVG_BUILD#"$KVG_SOURCE"/} # as the Makefile names it, so that the objects there are up to date
@@ -39,17 +40,17 @@ int main(void)
 }
 C
 echo "C:"
-gcc -std=c11 -Wall -Werror $sanitize $flags -o use use.c $libs && ./use
+${CC:-gcc} -std=c11 -Wall -Werror $sanitize $flags -o use use.c $libs && ./use
 echo "C++:"
-g++ -x c++ -std=c++17 -Wall -Werror $sanitize $flags use.c -x none -o use++ $libs && ./use++
+${CXX:-g++} -x c++ -std=c++17 -Wall -Werror $sanitize $flags use.c -x none -o use++ $libs && ./use++
 echo "a shared library:"
-gcc -std=c11 $sanitize -fPIC -shared $flags -o use.so use.c $libs && echo "linked"
+${CC:-gcc} -std=c11 $sanitize -fPIC -shared $flags -o use.so use.c $libs && echo "linked"
 
 echo "headers alone:"
 for header in "$installed$prefix"/include/kvgref/*.h; do
     echo "#include <kvgref/$(basename "$header")>" > alone.c
-    gcc -std=c11 -Wall -Wextra -pedantic -Werror -fsyntax-only $flags alone.c &&
-        g++ -x c++ -std=c++17 -Wall -Wextra -pedantic -Werror -fsyntax-only $flags alone.c && basename "$header"
+    ${CC:-gcc} -std=c11 -Wall -Wextra -pedantic -Werror -fsyntax-only $flags alone.c &&
+        ${CXX:-g++} -x c++ -std=c++17 -Wall -Wextra -pedantic -Werror -fsyntax-only $flags alone.c && basename "$header"
 done
 
 echo "exported names that do not begin with kvg_:"

@@ -1,7 +1,7 @@
 # The disk fills up in mid-run: the rows written so far are safe, and once there is room --resume does the rest.
 # The kernel waits from the third row on until the disk is full, so that it fills while there is something to write.
-# A mount needs a namespace of its own, which not every container allows: there the answer is taken as given.
-gcc -O1 -shared -fPIC -I "$KVG_SOURCE/kernels" -o faulty.so "$KVG_SOURCE/tests/plugins/faulty.c" -lm || exit 1
+# A mount needs a namespace of its own, which not every container allows.
+${CC:-cc} -O1 -shared -fPIC -I "$KVG_SOURCE/kernels" -o faulty.so "$KVG_SOURCE/tests/plugins/faulty.c" -lm || exit 1
 export KVG_FAULTY_GATE=$PWD/disk_is_full
 cat > inside.sh <<'IN'
 mount -t tmpfs -o size=1200k none mnt || exit
@@ -24,5 +24,6 @@ if unshare -m mount -t tmpfs none mnt 2> /dev/null; then
 elif unshare -rm mount -t tmpfs none mnt 2> /dev/null; then
     unshare -rm bash inside.sh
 else
-    cat "$KVG_SOURCE/tests/cli/run_disk_fills.stdout"
+    echo "this user may not mount a tmpfs"
+    exit 77
 fi

@@ -1,5 +1,6 @@
 # --dump: the tensors of rows that fail open in h5py, and say the same as the row.
-gcc -O1 -shared -fPIC -I "$KVG_SOURCE/kernels" -o faulty.so "$KVG_SOURCE/tests/plugins/faulty.c" -lm || exit 1
+# needs: python:h5py python:numpy
+${CC:-cc} -O1 -shared -fPIC -I "$KVG_SOURCE/kernels" -o faulty.so "$KVG_SOURCE/tests/plugins/faulty.c" -lm || exit 1
 shape="--phase decode --input normal --context 40 --heads 4/2 --head-dim 32 --threads 1 --cache-state none"
 run() { "$KVGAUGE" run --plugin ./faulty.so --no-plots "$@"; }
 run --kernel faulty/none,faulty/zeros $shape --quiet --dump dumps --out a.h5 2> /dev/null; echo "exit $?"

@@ -1,5 +1,5 @@
 # Faulty kernels: each costs its row; the run goes on, says what happened, and how to see it again.
-gcc -O1 -shared -fPIC -I "$KVG_SOURCE/kernels" -o faulty.so "$KVG_SOURCE/tests/plugins/faulty.c" -lm || exit 1
+${CC:-cc} -O1 -shared -fPIC -I "$KVG_SOURCE/kernels" -o faulty.so "$KVG_SOURCE/tests/plugins/faulty.c" -lm || exit 1
 shape="--phase decode --input normal --context 40 --heads 4/2 --head-dim 32 --threads 1 --cache-state none"
 kernels=faulty/none,faulty/exits,faulty/killed,faulty/zeros,faulty/writes_past_out,faulty/refuses,faulty/needs_plan
 "$KVGAUGE" run --plugin ./faulty.so --kernel $kernels $shape --no-plots --out a.h5 > table; echo "exit $?"

@@ -14,18 +14,3 @@ echo "--- resume what is not there, or is no journal"
 echo '{"a": 1}' > b.jsonl
 "$KVGAUGE" run --resume b.h5 2>&1; echo "exit $?"
 cat b.jsonl
-# Mounts need a namespace of their own, which not every container allows: there the two answers are taken as given.
-in_tmpfs() { # in_tmpfs MOUNT_OPTIONS ANSWER: a run into a fresh tmpfs
-    mkdir -p mnt
-    unshare -m mount -t tmpfs -o "$1" none mnt 2> /dev/null && ns="unshare -m" || ns="unshare -rm"
-    if $ns mount -t tmpfs -o "$1" none mnt 2> /dev/null; then
-        $ns bash -c "mount -t tmpfs -o $1 none mnt"' && "$KVGAUGE" run $small --out mnt/a.h5 2>&1; echo "exit $?"; ls mnt'
-    else
-        printf '%s\nexit 3\n' "$2"
-    fi
-}
-export KVGAUGE small
-echo "--- a full disk"
-in_tmpfs size=64k "kvgauge: mnt/a.h5: 65536 bytes are free there; this run may need more"
-echo "--- a read-only disk"
-in_tmpfs ro "kvgauge: mnt/a.jsonl: cannot create: Read-only file system"

@@ -1,5 +1,6 @@
 # Ctrl-C in mid-run, kill -9 in mid-run, a torn journal: --resume goes on each time and no row is lost.
-gcc -O1 -shared -fPIC -I "$KVG_SOURCE/kernels" -o faulty.so "$KVG_SOURCE/tests/plugins/faulty.c" -lm || exit 1
+# needs: python:h5py
+${CC:-cc} -O1 -shared -fPIC -I "$KVG_SOURCE/kernels" -o faulty.so "$KVG_SOURCE/tests/plugins/faulty.c" -lm || exit 1
 shape="--phase decode --input normal --context 40 --heads 4/2 --head-dim 32 --threads 1 --cache-state none"
 # A run measures the machine before it starts a worker, which takes many seconds where others keep the CPUs busy; so what
 # is waited for may take its time, and only a run that has ended is not waited for.

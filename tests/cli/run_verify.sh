@@ -1,4 +1,5 @@
 # A run from the command line: a table on stdout, nothing on stderr, three files' worth of promises kept.
+# needs: python:h5py
 small="--phase decode --input normal --context 40,64 --heads 4/2 --head-dim 32 --kv-cache-dtype auto,fp8 --threads 1"
 "$KVGAUGE" run $small --kernel cpu/dequant_scalar --cache-state none --no-plots --out deep/er/a.h5 > table; echo "exit $?"
 head -1 table

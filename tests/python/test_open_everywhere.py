@@ -6,6 +6,7 @@ the journal it was made from.
 tests/run.sh runs it with /usr/bin/python3, which has Debian's modules. Needs $KVGAUGE and $KVG_SOURCE. Each library
 opens the file in a process of its own, because netCDF-C crashes on files that it does not support.
 """
+# needs: python:numpy python:h5py python:xarray python:h5netcdf python:netCDF4 python:pandas
 import json
 import math
 import os
@@ -43,9 +44,11 @@ def same(got, want):
     return got == want
 
 
-def check_columns(rows, read):
-    """`read(name)` gives the values of a column as Python objects."""
-    for name, (kind, _) in schema().items():
+def check_columns(rows, read, names=None):
+    """`read(name)` gives the values of a column as Python objects; all columns, or those of `names`."""
+    columns = schema()
+    for name in names or columns:
+        kind = columns[name][0]
         got, want = list(read(name)), expected(rows, name, kind)
         assert len(got) == len(want), (name, len(got), len(want))
         for i, (g, w) in enumerate(zip(got, want)):
@@ -67,7 +70,11 @@ def with_xarray(path, rows, engine):
     dataset = xarray.open_dataset(path, group="results", engine=engine)
     assert dict(dataset.sizes) == {"row": len(rows), "sample": 256}, dict(dataset.sizes)
     assert dataset.encoding["unlimited_dims"] == {"row"}, dataset.encoding
-    check_columns(rows, lambda name: dataset[name].values.tolist())
+    # h5netcdf counts the rows of the file again for each column that it reads: one of each type is enough there.
+    names = list(schema())
+    if engine == "h5netcdf":
+        names = ["kernel", "status", *{kind: name for name, (kind, _) in schema().items()}.values()]
+    check_columns(rows, lambda name: dataset[name].values.tolist(), names)
     check_samples(rows, dataset.time_samples.values)
     for name, (kind, units) in schema().items():
         assert dataset[name].attrs.get("units", "") == units, name
@@ -76,7 +83,7 @@ def with_xarray(path, rows, engine):
     assert dataset.status.attrs["flag_meanings"].split() == STATUS
     assert dataset.status.attrs["flag_values"].tolist() == list(range(len(STATUS)))
     assert dataset.attrs["signal"] == "time_median" and dataset.attrs["axes"] == "row"
-    frame = dataset.drop_dims("sample").to_dataframe()
+    frame = dataset[names].to_dataframe()
     assert frame["kernel"].tolist() == [r["kernel"] for r in rows]
     assert frame[frame.status == 0].shape[0] == sum(r["status"] == 0 for r in rows)
     root = xarray.open_dataset(path, engine=engine)

@@ -409,7 +409,8 @@ static void look_and_crash(const char *file)
 
 static void look_for_ever(const char *file)
 {
-    for (volatile uint64_t i = 0; file; i++)
+    (void)file;
+    for (volatile uint64_t i = 0;; i++)
         ;
 }
 
