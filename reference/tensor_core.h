@@ -13,7 +13,7 @@
  * numbers of one sign comes out too small.
  *
  * The models and their constants are those of MMA-Sim (arXiv 2511.10909; PyPI package mmasim 2.1.1).
- * tests/unit/test_tensor_core.c compares every model with that package, bit by bit. The models:
+ * tests/unit/reference/test_tensor_core.c compares every model with that package, bit by bit. The models:
  *
  *   hopper_wgmma  wgmma.mma_async.m64nNk32.f32 with e4m3 and e5m2 operands (QGMMA) on sm_90a.
  *                 Steps of 32 products, 13 fraction bits, result cut to 1 + 8 + 13 bits.

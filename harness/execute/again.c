@@ -2,11 +2,11 @@
  *
  * again.c: further runs of an attention kernel that was right once.
  *
- *   repeats  the same call many times: a race shows rarely, and then in few bits
- *   no lse   args.lse may be NULL, which often selects another path of the kernel
- *   queued   on a device: behind work that keeps the stream busy. Outputs and workspace are poisoned on the
- *            same stream, so work of the kernel that does not wait for the stream runs before the poison and
- *            is overwritten by it
+ *   repeats  The same call many times. A race changes the output in few calls, and then in few bits.
+ *   queued   On a device: a call queued behind work that keeps the stream busy. Outputs and workspace are
+ *            poisoned on the same stream. Work of the kernel that does not wait for the stream therefore runs
+ *            before the poison, which overwrites its results.
+ *   no lse   A call with args.lse = NULL, which often selects another path of the kernel.
  */
 #include "again.h"
 
@@ -70,7 +70,7 @@ static int run_without_lse(struct kvg_execution *x, struct kvg_attention_args ar
            kvg_output_hold(x, &args, e, KVG_RUN_NO_LSE, "without an lse", NULL);
 }
 
-enum { HOLDS = 20 }; /* about 400 us: much longer than queueing the call takes */
+enum { HOLDS = 20 }; /* together about 400 us, much longer than queueing the call takes */
 
 static int run_queued(struct kvg_execution *x, const struct kvg_attention_args *args,
                       const struct kvg_expectation *e)

@@ -8,8 +8,8 @@
 #include "execution.h"
 #include "harness/verify/verify.h"
 
-/* Many repeats, a run queued behind other work (on a device), and a run without lse. `args` as for the run
- * before, whose outputs are still in place. -1 with the verdict. */
+/* Many repeats, on a device a run queued behind other work, and a run without lse. `args` are those of the
+ * previous run, and its outputs must still be in the buffers. -1 with the verdict. */
 int kvg_attention_again(struct kvg_execution *x, const struct kvg_attention_args *args,
                         const struct kvg_expectation *e, int deterministic);
 

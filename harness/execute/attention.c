@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attention.c: a case of attention, and the order of its checks.
+ * attention.c: executes a case of attention: its checks in their order, and its timing.
  *
- * The output must be right once, right a second time with the same bits, right while it is timed and after
- * that, right in further runs (again.c), and right once Q, K and V have changed.
+ * The output must be right
+ *   1. in the first run
+ *   2. in a second run, with the same bits if the kernel declares that it is deterministic
+ *   3. in the timed calls
+ *   4. in further runs (again.c)
+ *   5. after Q, K and V have changed in place, in far pages (far.c) and in another order (reorder.c)
+ * On path fp8 the quantising of Q is checked too (quantize.c).
  */
 #include "attention.h"
 
@@ -37,7 +42,7 @@ struct attention {
     struct kvg_arithmetic arithmetic;
     struct kvg_expectation *expectation;
     uint64_t out_hash, lse_hash; /* of the verified output */
-    int check_each;              /* hash and poison the output around each timed call */
+    int check_each;              /* 1: poison the output before each timed call and compare its hash after */
 };
 
 static int allocate(struct attention *a)
@@ -193,7 +198,7 @@ static void before_cold(void *context)
         evict(a);
 }
 
-/* Does the output of the timed call differ from the verified one? */
+/* 1 if the output of the timed call differs from the verified one. */
 static int differs(void *context)
 {
     struct attention *a = context;
@@ -235,7 +240,7 @@ static int time_calls(struct attention *a)
     if (a->arithmetic.deterministic && differs(a)) {
         if (x->row->status == KVG_CRASHED)
             return -1;
-        kvg_verdict_suspect(x, KVG_FAULT_RACE, "right before, other bits while it was timed");
+        kvg_verdict_suspect(x, KVG_FAULT_RACE, "the output was right before and has other bits when timed");
         return kvg_verdict(x, KVG_INCORRECT, KVG_TIMED_OUTPUT_DIFFERS);
     }
     if (!a->arithmetic.deterministic && compare(a, KVG_RUN_TIMED))
@@ -247,7 +252,7 @@ static int time_calls(struct attention *a)
 
 enum { RENEWED_ROWS = 8 };
 
-/* Other values in the same buffers: the output must follow. Checked on few rows. */
+/* A run after other values were put into the same buffers. Few rows of its output are checked. */
 static int run_renewed(struct attention *a, int again)
 {
     struct kvg_execution *x = a->x;
@@ -311,7 +316,7 @@ void kvg_execute_attention(struct kvg_execution *x)
         return;
     fill_args(&a);
     if (!x->kernel->arithmetic) {
-        kvg_verdict(x, KVG_INCORRECT, "kernel %s declares no arithmetic: there is nothing to hold it to",
+        kvg_verdict(x, KVG_INCORRECT, "kernel %s declares no arithmetic, so no bound can be computed",
                     x->kernel->name);
         return;
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attention.h: a case of attention.
+ * attention.h: executes a case of attention.
  */
 #ifndef KVG_HARNESS_EXECUTE_ATTENTION_H
 #define KVG_HARNESS_EXECUTE_ATTENTION_H

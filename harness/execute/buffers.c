@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * buffers.c: operations on a kernel's memory, with the verdict where they fail.
+ * buffers.c: operations on the memory that a kernel writes. A failure gives the case its verdict.
  */
 #include "buffers.h"
 

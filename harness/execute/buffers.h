@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * buffers.h: site.h for a case under way: what fails gives the case its verdict. All return 0, or -1 (NULL)
- * with the verdict.
+ * buffers.h: the operations of site.h for a case that is being executed. A failure gives the case its
+ * verdict. The functions return 0, or -1 (NULL) with the verdict.
  */
 #ifndef KVG_HARNESS_EXECUTE_BUFFERS_H
 #define KVG_HARNESS_EXECUTE_BUFFERS_H
@@ -15,10 +15,11 @@ int kvg_buffer_hash(struct kvg_execution *x, const void *data, int64_t bytes, ui
 void *kvg_buffer_fetch(struct kvg_execution *x, enum kvg_fetched slot, void *data, int64_t bytes);
 int kvg_buffer_send(struct kvg_execution *x, void *to, const void *from, int64_t bytes);
 
-/* After calls: no byte was written outside outputs and workspace, and no input was changed. A stray write
- * makes the row incorrect and taints the session. */
+/* After calls: checks that no byte was written outside outputs and workspace, and that no input was changed.
+ * A stray write makes the row incorrect and taints the session. */
 int kvg_buffers_check(struct kvg_execution *x);
-/* The same, and the inputs that the kernel is not given. Before inputs change, and at the end of a case. */
+/* The same, and checks the inputs that the kernel is not given. Called before inputs change and at the end of
+ * a case. */
 int kvg_buffers_check_all(struct kvg_execution *x);
 
 /* After an entry point returned `code`: waits for the work that it queued on a device. `what` is the name of

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * call.c: one call of attention on poisoned outputs.
+ * call.c: calls an attention kernel once, with poisoned outputs and workspace.
  */
 #include "call.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * call.h: one call of attention.
+ * call.h: calls an attention kernel once.
  */
 #ifndef KVG_HARNESS_EXECUTE_CALL_H
 #define KVG_HARNESS_EXECUTE_CALL_H

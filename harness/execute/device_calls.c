@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * device_calls.c: timed calls on a device: recording, clock, flush and conditions.
+ * device_calls.c: what timed calls on a device need: recording, clock, flush, conditions and energy.
  */
 #include "device_calls.h"
 

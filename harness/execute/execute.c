@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * execute.c: one case from its name to its row.
+ * execute.c: executes one case and fills its row.
  *
- * Finds the kernel, prepares the inputs, then verifies and times the phase that the case asks for
- * (attention.c, store.c) or predicts it (predict.c).
+ * Finds the kernel, prepares the inputs, and verifies and times the phase of the case (attention.c, store.c)
+ * or predicts it (predict.c).
  */
 #include "execute.h"
 
@@ -29,8 +29,9 @@
 #include "store.h"
 #include "verdict.h"
 
-/* No kernel has the case's name: an unknown one, or "best" and none takes the case. Then the plainest kernel,
- * the one of lowest rank for the usual case of this phase and path, says why. */
+/* The verdict when no kernel was found: the name is unknown, or it is a pattern or "best" and no kernel
+ * supports the case. For "best" the reason comes from the simplest kernel, the one of lowest rank for the
+ * default case of this phase and path. */
 static int no_kernel(struct kvg_execution *x)
 {
     const struct kvg_kernel *plainest = NULL, *kernel;
@@ -40,7 +41,7 @@ static int no_kernel(struct kvg_execution *x)
     if (kvg_case_on_gpu(x->c) && kvg_inputs_use_device(x))
         return -1;
     if (strpbrk(x->c->kernel, "*?["))
-        return kvg_verdict(x, KVG_SKIPPED, "none of the kernels '%s' takes this case", x->c->kernel);
+        return kvg_verdict(x, KVG_SKIPPED, "no kernel that matches '%s' takes this case", x->c->kernel);
     if (strcmp(x->c->kernel, "best") != 0)
         return kvg_verdict(x, KVG_SKIPPED, "there is no kernel '%s'%s", x->c->kernel,
                            kvg_registry_has_cuda() || strncmp(x->c->kernel, "cuda/", 5)
@@ -62,7 +63,7 @@ static int no_kernel(struct kvg_execution *x)
     return kvg_verdict(x, KVG_SKIPPED, "no kernel takes this case; %s: %s", plainest->name, why);
 }
 
-/* Is there anything to run? -1 with the verdict if not. */
+/* Finds the kernel of the case. -1 with the verdict if there is nothing to run. */
 static int find_kernel(struct kvg_execution *x)
 {
     char why[512] = "";
@@ -176,7 +177,7 @@ static void execute_prepared(struct kvg_execution *x)
     if (site->device)
         x->row->device_bytes = kvg_device_memory_taken(site->memory);
     if (site->device && site->device->lost && !x->session->tainted)
-        kvg_verdict_of_device(x, "something timed apart", NULL);
+        kvg_verdict_of_device(x, "timing prepare or quantize_q, or measuring roofs", NULL);
     if (x->timed)
         kvg_stopwatch_turn(&x->watch, KVG_TIMING);
     fill_rates(x);

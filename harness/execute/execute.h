@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * execute.h: run cases in this process. This is the contract of the room; a worker process is its user.
+ * execute.h: executes cases in this process. Used by worker processes.
  */
 #ifndef KVG_HARNESS_EXECUTE_H
 #define KVG_HARNESS_EXECUTE_H
@@ -12,11 +12,11 @@
 
 /* How the execution of a case ended. */
 enum kvg_ended {
-    KVG_ENDED_ROW,     /* the row says everything */
-    KVG_ENDED_PROFILED /* the kernel ran once for a profiler; the row is skipped and says so */
+    KVG_ENDED_ROW,     /* the row has the whole result */
+    KVG_ENDED_PROFILED /* the kernel ran once for a profiler; the row has status skipped and says so */
 };
 
-/* Runs one case. Always fills the row, short of a crash of the process. `report`, unless NULL, receives
+/* Executes one case. Fills the row in every case, unless the process crashes. `report`, unless NULL, receives
  * Google Benchmark's JSON of the timed calls (malloc'ed; NULL where nothing was timed). */
 enum kvg_ended kvg_execute_in(struct kvg_session *session, const struct kvg_case *c,
                               const struct kvg_run_options *options, struct kvg_row *row, char **report);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * execution.h: one case under way: what the steps of its execution share.
+ * execution.h: the state that the steps of the execution of one case share.
  */
 #ifndef KVG_HARNESS_EXECUTION_H
 #define KVG_HARNESS_EXECUTION_H
@@ -19,18 +19,18 @@ struct kvg_device_calls; /* device_calls.h */
 struct kvg_outputs;      /* outputs.h */
 
 struct kvg_execution {
-    struct kvg_session *session; /* borrowed, as are case, options, kernel, row and report */
+    struct kvg_session *session; /* borrowed, like c, options, kernel, row and report */
     const struct kvg_case *c;
     const struct kvg_run_options *options;
     const struct kvg_kernel *kernel;
     struct kvg_row *row;
-    char **report; /* receives Google Benchmark's JSON; NULL where it is not wanted */
+    char **report; /* receives Google Benchmark's JSON; NULL if not wanted */
     struct kvg_stopwatch watch;
-    int timed;                      /* 1: the case is timed after it was verified */
+    int timed;                      /* 1: the case is to be timed after its verification */
     int profiled;                   /* 1: the kernel ran once for a profiler */
     struct kvg_prepared prepared;   /* the whole case; a frame where K and V were made on the device */
-    struct kvg_prepared part;       /* of a frame: what the host verifies. Else zeros */
-    struct kvg_seen seen;           /* the inputs where the kernel sees them */
+    struct kvg_prepared part;       /* of a frame: the sequences that the host verifies; else zeros */
+    struct kvg_seen seen;           /* the inputs in the memory that the kernel reads */
     struct kvg_site site;           /* the memory that the kernel writes */
     struct kvg_device_calls *calls; /* state of device_calls.c */
     struct kvg_outputs *outputs;    /* state of outputs.c */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * explain.c: evidence and suspected kind of fault of a wrong output. Everything here runs after the verdict
- * and does not change it.
+ * explain.c: evidence and suspected kind of fault for a wrong output. It runs after the verdict and does not
+ * change it.
  */
 #include "explain.h"
 
@@ -19,7 +19,7 @@
 #include "verdict.h"
 
 enum { CALLS_AGAIN = 3 };
-#define SECONDS_AGAIN 2.0 /* after so long no further call begins */
+#define SECONDS_AGAIN 2.0 /* no further call begins after this time */
 
 static void put_evidence(struct kvg_execution *x, const struct kvg_evidence *evidence)
 {
@@ -28,7 +28,7 @@ static void put_evidence(struct kvg_execution *x, const struct kvg_evidence *evi
     free(text);
 }
 
-/* ---------------------------------------------------------------- the past of the process */
+/* ---------------------------------------------------------------- earlier cases of the process */
 
 static void remember_scales(struct kvg_execution *x)
 {
@@ -47,7 +47,7 @@ static void remember_scales(struct kvg_execution *x)
     }
 }
 
-/* Bytes of the output that was last compared. */
+/* Bytes of the output that was compared last. */
 static int64_t compared_bytes(const struct kvg_execution *x)
 {
     return kvg_out_bytes(kvg_inputs_verified(x));
@@ -72,7 +72,7 @@ static int was_right_before(const struct kvg_execution *x, uint64_t hash)
 
 /* ---------------------------------------------------------------- the kernel once more */
 
-/* What a call that only serves the diagnosis must not change. */
+/* State that a call for the diagnosis must not change. */
 struct saved {
     int64_t status;
     char *reason, *suspected, *suspicion;
@@ -99,10 +99,11 @@ static void restore(struct kvg_execution *x, struct saved *s)
     free(s->suspicion);
 }
 
-/* Other bits on the same inputs? Right on a workspace of zeros? A call that takes long is not made often. */
+/* Calls the kernel again and finds out whether it gives other bits on the same inputs, and whether it is
+ * right with a workspace of zeros. Slow kernels are called less often. */
 static void call_again(struct kvg_execution *x, const struct kvg_attention_args *args, struct kvg_failure *f)
 {
-    const struct kvg_prepared *p = &x->prepared; /* all of it, on a device too */
+    const struct kvg_prepared *p = &x->prepared; /* the whole case, also where the host verifies a part */
     const int64_t bytes = kvg_out_bytes(p);
     const double begin = kvg_now();
     uint64_t before, after;
@@ -126,7 +127,7 @@ static void call_again(struct kvg_execution *x, const struct kvg_attention_args 
     restore(x, &saved);
 }
 
-/* Every slot that no token owns gets codes of zero (1) or NaN again (0), as the harness left them. */
+/* Fills every slot that no token owns with zeros (zero = 1), or with NaN as before (zero = 0). */
 static int fill_unowned(const struct kvg_prepared *p, int zero)
 {
     const struct kvg_pages *const pages[2] = {&p->k_pages, &p->v_pages};
@@ -161,9 +162,9 @@ static int has_nonfinite(const uint16_t *out, int64_t count)
     return 0;
 }
 
-/* NaN says that something is wrong and hides what. So the kernel runs once more on a cache in which slots
- * that nobody owns hold zeros: what it makes of them can be told. The zeros stay until the diagnosis is done.
- */
+/* An output of NaN shows that something is wrong, but not what. So the kernel runs once more on a cache in
+ * which slots that no token owns hold zeros. Its output then shows the fault. The zeros stay until the end of
+ * the diagnosis. */
 static void call_on_zeros(struct kvg_execution *x, const struct kvg_attention_args *args,
                           struct kvg_failure *f, uint16_t *out, float *lse)
 {
@@ -203,13 +204,13 @@ static void diagnose(struct kvg_execution *x, const struct kvg_attention_args *a
         call_on_zeros(x, args, f, out, lse);
     kvg_diagnose_attention(f, &diagnosis);
     if (zeros && fill_unowned(p, 0))
-        x->session->tainted = 1; /* the cache is not what it was */
+        x->session->tainted = 1; /* the cache could not be restored */
     kvg_verdict_suspect(x, diagnosis.suspected, "%s", diagnosis.why);
 }
 
 /* ---------------------------------------------------------------- dumps */
 
-/* The name of the dump of this row, in the evidence; 0 where none is wanted. */
+/* Puts the name of the row's dump into the evidence. 0 if there will be no dump. */
 static int name_dump(const struct kvg_execution *x, struct kvg_evidence *evidence)
 {
     struct kvg_error error;
@@ -246,12 +247,12 @@ void kvg_explain_attention(struct kvg_execution *x, const struct kvg_attention_a
     const uint16_t *out = x->outputs->compared_out;
     const float *lse = x->outputs->compared_lse;
     if (x->outputs->whole_failed)
-        return; /* the rows that the references know are right */
+        return; /* the rows that the reference covers are right */
     uint16_t *out_copy = malloc((size_t)out_bytes + 1);
     float *lse_copy = malloc((size_t)rows * sizeof *lse_copy + 1);
     struct kvg_evidence *evidence = malloc(sizeof *evidence);
     if (out_copy && lse_copy && evidence) {
-        memcpy(out_copy, out, (size_t)out_bytes); /* calls to come overwrite them */
+        memcpy(out_copy, out, (size_t)out_bytes); /* the calls below overwrite the outputs */
         if (lse)
             memcpy(lse_copy, lse, (size_t)rows * sizeof *lse_copy);
         struct kvg_failure f = {.expectation = e,
@@ -274,7 +275,7 @@ void kvg_explain_attention(struct kvg_execution *x, const struct kvg_attention_a
 
 /* ---------------------------------------------------------------- further runs */
 
-/* The comparison of a further run failed, or filled `other`. */
+/* The verdict of a further run, whose comparison failed or filled `other`. */
 static int judge(struct kvg_execution *x, int failed, const struct kvg_row *other, const char *when,
                  const struct kvg_suspicion *known)
 {
@@ -292,7 +293,7 @@ int kvg_output_hold(struct kvg_execution *x, const struct kvg_attention_args *ar
     struct kvg_row other;
     if (kvg_row_init(&other))
         return kvg_verdict(x, KVG_OUT_OF_MEMORY, "no memory for a row");
-    /* The plain kernel's output belongs to the first values, not to renewed ones. */
+    /* The plain kernel ran on the first values, not on renewed ones. */
     const int whole = run != KVG_RUN_RENEWED;
     const int failed = judge(x, kvg_outputs_compare(x, args, e, whole, &other), &other, when, known);
     if (other.status == KVG_INCORRECT && !known)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * far.c: attention on pages that lie 2^32 elements into the cache.
+ * far.c: runs attention on pages that begin 2^32 elements after the start of the cache.
  *
- * There page number times stride does not fit 32 bits, nor do byte offsets, nor the significand of a float.
- * On the host the cache is sparse: the address space before the pages has no memory.
+ * For these pages, page number times stride needs more than 32 bits, as element and as byte offset, and more
+ * than the significand of a float. On the host the cache is sparse: the address space before the pages takes
+ * no memory.
  */
 #include "far.h"
 
@@ -27,8 +28,8 @@ static int map_far_cache(struct kvg_far_cache *far, int t)
     return far->mapping[t] ? 0 : -1;
 }
 
-/* Not through kvg_device_memory_alloc: most of the buffer is never touched, and its guards would be far from every
- * write. A device without room for both caches has no far caches. */
+/* Allocates one cache on the device, without kvg_device_memory_alloc: most of the buffer is never touched,
+ * and its guards would be far from every write. -1 if the device has no room for both caches. */
 static int allocate_far_cache(struct kvg_execution *x, struct kvg_far_cache *far, int t)
 {
     int64_t available, total, left = (2 - t) * (int64_t)far->mapping_bytes;
@@ -50,7 +51,7 @@ int kvg_far_cache_make(struct kvg_execution *x, struct kvg_far_cache *far)
         return -1;
     for (int t = 0; t < 2; t++) {
         if (x->site.device ? allocate_far_cache(x, far, t) : map_far_cache(far, t)) {
-            kvg_far_cache_free(x, far); /* limited address space or memory: no such caches */
+            kvg_far_cache_free(x, far); /* not enough address space or memory */
             return -1;
         }
         far->pages[t] = t == 0 ? p->k_pages : p->v_pages;
@@ -70,7 +71,8 @@ void kvg_far_cache_free(struct kvg_execution *x, struct kvg_far_cache *far)
     memset(far, 0, sizeof *far);
 }
 
-/* The block table with first_block added to every page, where the kernel sees it; NULL with the verdict. */
+/* The block table with first_block added to every page, in memory that the kernel reads. NULL with the
+ * verdict. */
 static int32_t *far_table(struct kvg_execution *x, int64_t first_block)
 {
     const struct kvg_prepared *p = &x->prepared;

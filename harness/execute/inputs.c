@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * inputs.c: the inputs of a case, where its kernel sees them.
+ * inputs.c: prepares the inputs of a case in the memory that its kernel reads.
  */
 #include "inputs.h"
 
@@ -23,7 +23,7 @@ int kvg_inputs_use_device(struct kvg_execution *x)
     x->site.device = s->device.opened;
     x->site.device->error[0] = '\0';
     kvg_row_set_string(&x->row->device, x->site.device->name);
-    if (x->site.device->lost) /* a worker is replaced before this happens */
+    if (x->site.device->lost) /* not in a worker, which is replaced when its device fails */
         return kvg_verdict_of_device(x, "before the case began", NULL);
     return 0;
 }
@@ -35,14 +35,16 @@ static int64_t host_bytes(const struct kvg_case *c)
     return __builtin_mul_overflow(c->batch * c->context, row, &bytes) ? INT64_MAX : bytes;
 }
 
-/* A batch of one is always prepared on the host: it would be the part that the host verifies. */
+/* Does the device make K and V? Not for a batch of one: the host would prepare that sequence as the part that
+ * it verifies. */
 static int is_made_there(const struct kvg_execution *x)
 {
     return x->site.device && x->c->batch > 1 && kvg_input_is_synthetic(x->c->input) &&
            host_bytes(x->c) > x->session->device.source.mirror_bytes;
 }
 
-/* Adds a sequence to the part if it has a key, is not in it yet, and fits or is the first. */
+/* Adds a sequence to the part if it has a key, is not in the part yet, and fits into *left or is the
+ * first. */
 static void take(const struct kvg_prepared *frame, int64_t seq, int64_t *left, int64_t *chosen, int64_t *n)
 {
     const int64_t bytes = kvg_sequence_bytes(&frame->c, frame->seq_lens[seq]);
@@ -55,8 +57,11 @@ static void take(const struct kvg_prepared *frame, int64_t seq, int64_t *left, i
     *left -= bytes;
 }
 
-/* Chooses the sequences of a part: one that depends on the seed (and is not short), the first (the longest
- * until the lengths move on), the shortest (the last of equals), and another that depends on the seed. */
+/* Chooses the sequences of a part, in this order: the first always, the others if they fit into limit bytes:
+ *   - one that depends on the seed, or the longest if that one is shorter than half of the longest
+ *   - sequence 0, which is the longest until a renewal rotates the lengths
+ *   - the shortest, and of several the last
+ *   - another one that depends on the seed */
 static int64_t choose(const struct kvg_prepared *frame, int64_t limit, int64_t chosen[KVG_PART_MOST])
 {
     const int64_t batch = frame->problem.batch;
@@ -77,7 +82,8 @@ static int64_t choose(const struct kvg_prepared *frame, int64_t limit, int64_t c
     return n;
 }
 
-/* Makes the part of the present frame and compares it with what the device made. `limit` as part_bytes. */
+/* Prepares the part of the frame and compares it with the caches that the device made. `limit` is the
+ * part_bytes of session.h. */
 static int make_part(struct kvg_execution *x, int64_t limit)
 {
     int64_t chosen[KVG_PART_MOST];
@@ -94,7 +100,7 @@ static int make_part(struct kvg_execution *x, int64_t limit)
                ? kvg_verdict(x, KVG_MISTRUSTED,
                              "the device made other inputs than the host, so the kernel cannot be judged: %s",
                              error.text)
-               : kvg_verdict_of_device(x, "comparing what the device made", &error);
+               : kvg_verdict_of_device(x, "comparing inputs made on the device", &error);
 }
 
 const struct kvg_prepared *kvg_inputs_verified(const struct kvg_execution *x)
@@ -106,7 +112,7 @@ static int fill_device(struct kvg_execution *x)
 {
     struct kvg_error error;
     return kvg_seen_fill(x->site.device, x->site.memory, &x->prepared, &x->seen, &error)
-               ? kvg_verdict_of_device(x, "bringing the inputs to the device", &error)
+               ? kvg_verdict_of_device(x, "copying the inputs to the device", &error)
                : 0;
 }
 
@@ -133,7 +139,8 @@ int kvg_inputs_prepare(struct kvg_execution *x)
     return made && !x->options->profile ? make_part(x, x->session->device.source.part_bytes) : 0;
 }
 
-/* Of a renewed case one sequence is enough: a kernel that caches an answer caches all of it. */
+/* After a renewal a part of one sequence (limit 0) is enough: a kernel that caches its answer caches all of
+ * it. */
 int kvg_inputs_renew(struct kvg_execution *x, uint64_t seed)
 {
     struct kvg_error error;

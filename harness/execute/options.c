@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * options.c: the defaults of a run.
+ * options.c: the default options of a run.
  */
 #include "options.h"
 

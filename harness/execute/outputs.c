@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * outputs.c: an output of attention against its expectation.
+ * outputs.c: compares an output of attention with its expectation.
  *
- * Where the host verifies a part of a case, the rows of the part are copied out of the output, and a plain
- * FP32 kernel on the device covers the rest (harness/verify/whole.h).
+ * If the host verifies a part of a case, the rows of the part are copied out of the output and compared with
+ * the reference. All rows are compared with the output of the plain kernel, a simple FP32 kernel on the
+ * device (harness/verify/whole.h).
  */
 #include "outputs.h"
 
@@ -18,7 +19,7 @@
 #include "session_state.h"
 #include "verdict.h"
 
-/* The plain kernel does not run beyond this many operations. It is about a hundred times slower than the
+/* The plain kernel does not run for more operations than this. It is about a hundred times slower than the
  * matrix units, and the operations of a prefill grow with the square of the context. */
 #define PLAIN_FLOPS 2e13
 
@@ -46,7 +47,7 @@ static const struct kvg_kernel *find_plain(struct kvg_execution *x, struct kvg_p
     return plain;
 }
 
-/* Calls it into `out` and `lse` on the device. */
+/* Calls the plain kernel. args->out and args->lse are device memory. */
 static int call_plain(struct kvg_execution *x, const struct kvg_kernel *plain,
                       struct kvg_attention_args *args)
 {
@@ -67,7 +68,7 @@ static int bring(struct kvg_execution *x, float **to, void *from, int64_t bytes)
     if (!*to)
         return kvg_verdict(x, KVG_OUT_OF_MEMORY, "no memory for the output of the plain kernel");
     return x->site.device->ops->download(x->site.device, *to, from, bytes)
-               ? kvg_verdict_of_device(x, "bringing the plain kernel's output back", NULL)
+               ? kvg_verdict_of_device(x, "copying the plain kernel's output to the host", NULL)
                : 0;
 }
 
@@ -148,7 +149,7 @@ static int pick_rows(struct kvg_execution *x, const uint16_t *out, const float *
     return 0;
 }
 
-/* From a comparison of the part to columns of the whole case: number of elements, index of the worst one. */
+/* Converts columns of a comparison of the part to the whole case: number of elements, index of the worst. */
 static void tell_of_whole(const struct kvg_execution *x, struct kvg_row *row)
 {
     const struct kvg_prepared *whole = &x->prepared, *part = &x->part;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * predict.c: attention on the model of Hopper's FP8 unit.
+ * predict.c: predicts the errors of attention with a model of Hopper's FP8 unit.
  *
- * The row gets the errors and gains that a kernel with this accumulator would have. Its status is passed
- * whatever they are, since no kernel is judged, and the columns of a verdict (ratios to a bound, limits) stay
- * blank.
+ * The row gets the errors and gains that a kernel with this accumulator would have. No kernel is judged: the
+ * status is always passed, and the columns of a verdict (ratios to a bound, limits) stay empty.
  */
 #include "predict.h"
 
@@ -15,7 +14,7 @@
 #include "reference/attention_predict.h"
 #include "verdict.h"
 
-/* FlashAttention-3's fp8 path as it is meant: P in e4m3 relative to the running maximum, last tile first. */
+/* FlashAttention-3's fp8 path with FP32 sums: P in e4m3 relative to the running maximum, last tile first. */
 static void arithmetic(const struct kvg_problem *problem, int64_t seq_len, struct kvg_arithmetic *out)
 {
     (void)seq_len;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * quantize.c: the quantising of Q for a kernel of path fp8: bit by bit right, or incorrect.
+ * quantize.c: checks and times the quantising of Q for a kernel of path fp8. Every code must be exact.
  */
 #include "quantize.h"
 
@@ -15,15 +15,15 @@
 #include "timing.h"
 #include "verdict.h"
 
-/* What stands behind the last underscore of a kernel's name: its instruction set. */
+/* The end of a kernel's name from the last underscore on, which is its instruction set. */
 static const char *suffix(const char *name)
 {
     const char *last = strrchr(name, '_');
     return last ? last : "";
 }
 
-/* The kernel that quantises Q for this one: itself, else one of the same device, of the same instruction set
- * if there is, else of the highest rank. */
+/* The kernel that quantises Q for the case's kernel: that kernel itself if it can. Otherwise a kernel of the
+ * same device: one with the same instruction set, or else the one of the highest rank. */
 static const struct kvg_kernel *find_quantizer(const struct kvg_execution *x)
 {
     const struct kvg_kernel *best = NULL, *candidate;
@@ -57,7 +57,7 @@ static int timed_quantize(void *context)
     return q->kernel->quantize_q(&q->args);
 }
 
-/* A second Q and what becomes of it: on the host, and where the kernel sees it. */
+/* A second Q with its scales and codes, on the host and in the memory of the kernel (seen_...). */
 struct ties {
     int64_t n, scales;
     uint16_t *source;
@@ -66,8 +66,8 @@ struct ties {
     void *seen_source, *seen_scale, *seen_q8;
 };
 
-/* Values of both signs, all mantissas and 16 binades around 1, under scales with ties: the reciprocal rule
- * and the division differ there and hardly anywhere else. */
+/* Values of both signs, all mantissas and 16 binades around 1, with scales under which quotients are ties.
+ * For other values and scales, division and product with the reciprocal hardly ever differ. */
 static void fill_ties(const struct kvg_prepared *p, struct ties *t)
 {
     for (int64_t h = 0; h < t->scales; h++)
@@ -108,7 +108,7 @@ static int call_with_ties(struct kvg_execution *x, const struct quantize *q, con
     for (int64_t i = 0; i < t->n; i++)
         if (got[i] != t->wanted[i]) {
             kvg_verdict_suspect(x, KVG_FAULT_ENCODING,
-                                "Q is not multiplied by the reciprocal of its scale: ties differ");
+                                "Q is not multiplied by the reciprocal of its scale: codes differ at ties");
             return kvg_verdict(
                 x, KVG_INCORRECT,
                 "quantize_q of %s: quantize_q: element %lld of a Q whose quotients tie: got code 0x%02x, "
@@ -148,7 +148,7 @@ void kvg_execute_quantize_q(struct kvg_execution *x)
     struct kvg_row other;
     int64_t dim = p->problem.head_dim, heads = p->problem.q_heads, bytes = p->total_q * heads * dim;
     if (!q.kernel)
-        return; /* time_quantize_q stays missing */
+        return; /* time_quantize_q stays empty */
     problem.q_dtype = KVG_BF16;
     uint8_t *q8 = kvg_buffer_alloc(x, "q8 of the kernel", bytes);
     if (!q8)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * rates.c: from a median time to rates and shares of the roofs.
+ * rates.c: computes rates and shares of the roofs from the median time of a row.
  */
 #include "rates.h"
 
@@ -34,7 +34,8 @@ static double highest_flop_roof(const struct kvg_rating *r)
     return r->row->flop_roof;
 }
 
-/* The rate of the median over the highest roof. Above 1 is impossible; NaN is unknown. */
+/* Rate of the median over the highest roof. More than 1 is impossible for a right measurement. NaN if
+ * unknown. */
 static double excess(const struct kvg_rating *r, const char **which)
 {
     const struct kvg_row *row = r->row;
@@ -44,7 +45,7 @@ static double excess(const struct kvg_rating *r, const char **which)
     return fmax(bytes, flops);
 }
 
-/* Then the gather roof was measured in a bad moment. */
+/* 1 if a cold case is faster than the gather roof. Then the roof was measured while the machine was slow. */
 static int beats_gather_roof(const struct kvg_rating *r)
 {
     const struct kvg_row *row = r->row;
@@ -52,8 +53,8 @@ static int beats_gather_roof(const struct kvg_rating *r)
            (double)row->bytes_moved / row->time_median > row->gather_roof;
 }
 
-/* Neighbours on a shared machine may have slowed the roofs down. So the roofs are measured again, and only a
- * rate that stays above them is suspect. */
+/* Makes a row suspect whose rate is above the roofs. Other programs may have slowed down the measurement of
+ * the roofs, so they are measured again first. */
 static void judge_speed(const struct kvg_rating *r)
 {
     const char *which = "";
@@ -65,15 +66,15 @@ static void judge_speed(const struct kvg_rating *r)
     if (!(ratio > SUSPECT_ABOVE))
         return;
     kvg_row_verdict(r->row, KVG_SUSPECT,
-                    "%.2f times the highest roof for %s measured next to it: faster than the machine can be",
-                    ratio, which);
-    kvg_row_suspect(r->row, KVG_FAULT_TIMING, "%s, or work that is left out while it is timed",
+                    "%.2f times the highest roof for %s measured next to it, which is not possible", ratio,
+                    which);
+    kvg_row_suspect(r->row, KVG_FAULT_TIMING, "%s, or a kernel that leaves out work in timed calls",
                     r->c->cache_state == KVG_STATE_COLD
                         ? "inputs that stay in a cache although they were evicted"
                         : "a clock that does not wait for the end of the work");
 }
 
-/* The time that the roofline allows, in seconds. */
+/* The shortest time that the roofline model allows, in seconds. */
 static double least_time(const struct kvg_rating *r)
 {
     const struct kvg_row *row = r->row;

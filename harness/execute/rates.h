@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * rates.h: from a median time to rates and shares of the roofs.
+ * rates.h: computes rates and shares of the roofs from the median time of a row.
  */
 #ifndef KVG_HARNESS_RATES_H
 #define KVG_HARNESS_RATES_H
@@ -8,20 +8,20 @@
 #include "harness/case/case.h"
 #include "results/row.h"
 
-/* Where the rates of a row come from. */
+/* The inputs of the rates of a row. */
 struct kvg_rating {
     const struct kvg_case *c;
     struct kvg_row *row; /* has time_median, bytes_moved, flops and the roofs */
-    int on_device;
-    int64_t cache_bytes; /* of the cache that a hot case may fit */
-    /* Measures the roofs once more, linear ones too with `again`; NULL: no roofs were measured, and no time
-     * is judged by them. */
+    int on_device;       /* 1: the kernel ran on a device; 0: on the CPU */
+    int64_t cache_bytes; /* bytes of the cache that can hold a hot case */
+    /* Measures the roofs again; with `again`, the linear roofs too. NULL: no roofs were measured, and the row
+     * cannot become suspect. */
     void (*take_roofs)(void *context, int again);
-    void *context;
+    void *context; /* passed to take_roofs */
 };
 
-/* Fills rates and shares of roofs. A time that is shorter than the roofs allow makes the row suspect, after
- * the roofs were measured again. Only a passed row gets a throughput. */
+/* Fills rates and shares of roofs, for a passed row only. If the time is shorter than the roofs allow, and
+ * still is after the roofs were measured again, the row becomes suspect. */
 void kvg_rates_fill(const struct kvg_rating *r);
 
 #endif

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * reorder.c: the same work in another order.
+ * reorder.c: runs a kernel on the same work in another order.
  *
- * A right kernel gets its pages at other places, its heads under other numbers, its sequences from back to
- * front (harness/prepare/permute.h) and, on a CPU, another number of threads. The output must be right again.
- * Where the kernel declares that its bits do not depend on the order (kvg_arithmetic.same_bits_under), it
- * must have the same bits as the verified output.
+ * In turn the order of pages, heads and sequences is changed (harness/prepare/permute.h) and, on a CPU, the
+ * number of threads. The output must be right again. If the kernel declares that its bits do not depend on
+ * the order (kvg_arithmetic.same_bits_under), the output must have the same bits as the verified output.
  */
 #include "reorder.h"
 
@@ -26,13 +25,14 @@ struct kind {
     const char *when;
 };
 enum { KINDS = 4 };
-/* Most bytes of K and V together: every rearrangement is a copy of them, and smaller cases show the same. */
+/* Greatest number of bytes of K and V together. Every rearrangement copies them, and smaller cases are enough
+ * to show the same faults. */
 #define MOST_BYTES (INT64_C(1) << 28)
 static const struct kind kinds[KINDS] = {
     {KVG_MOVE_PAGES, KVG_FAULT_LAYOUT, "permuted: with its pages at other places"},
     {KVG_MOVE_HEADS, KVG_FAULT_HEAD_MAPPING, "permuted: with its heads under other numbers"},
     {KVG_MOVE_SEQUENCES, KVG_FAULT_SPLIT, "permuted: with its sequences in another order"},
-    {KVG_MOVE_WORK, KVG_FAULT_SPLIT, "permuted: shared out over another number of threads"},
+    {KVG_MOVE_WORK, KVG_FAULT_SPLIT, "permuted: with another number of threads"},
 };
 
 struct permutation {
@@ -40,11 +40,11 @@ struct permutation {
     const struct kvg_attention_args *args; /* of the verified run */
     const struct kvg_expectation *e;
     struct kvg_arithmetic arithmetic;
-    int64_t out_row, lse_row; /* bytes of a (row, head) */
-    int64_t rows;             /* (row, head) pairs */
-    uint16_t *out, *out_now;  /* the verified output; what the other order gave, in the old order */
+    int64_t out_row, lse_row; /* bytes of a (row, head) pair */
+    int64_t rows;             /* number of (row, head) pairs */
+    uint16_t *out, *out_now;  /* the verified output, and the output of the other order, put back in order */
     float *lse, *lse_now;
-    struct kvg_attention_args moved; /* args with buffers of its own; data NULL until they were placed */
+    struct kvg_attention_args moved; /* args with their own buffers; k_cache.data is NULL until allocated */
 };
 
 static int make(struct permutation *m)
@@ -70,7 +70,7 @@ static void release(struct permutation *m)
     free(m->lse_now);
 }
 
-/* The outputs of the last call, where the host can read them. */
+/* The outputs of the last call, in host memory. */
 static int bring(struct permutation *m, const void **out, const void **lse)
 {
     struct kvg_execution *x = m->x;
@@ -89,11 +89,11 @@ static int keep_verified(struct permutation *m)
     return 0;
 }
 
-/* ---------------------------------------------------------------- the call's own buffers */
+/* ---------------------------------------------------------------- rearranged inputs */
 
 struct piece {
-    const void **seen; /* pointer of the arguments */
-    const void *from;  /* on the host; NULL: the call takes none */
+    const void **seen; /* the pointer in the arguments */
+    const void *from;  /* host memory; NULL: the call does not take this buffer */
     const char *name;
     int64_t bytes;
 };
@@ -121,7 +121,7 @@ static void list_pieces(struct permutation *m, const struct kvg_permuted *h, str
     memcpy(list, pieces, sizeof pieces);
 }
 
-/* The rearranged inputs to where the kernel sees them; the same buffers for every rearrangement. */
+/* Copies the rearranged inputs to the memory that the kernel reads. All kinds use the same buffers. */
 static int send_moved(struct permutation *m, const struct kvg_permuted *host)
 {
     struct piece list[PIECES];
@@ -168,7 +168,8 @@ static int64_t first_difference(const struct permutation *m, const char **what)
 
 static int judge_by_bounds(struct permutation *m, const struct kind *k)
 {
-    const struct kvg_suspicion known = {k->suspected, "right until the same work was given in another order"};
+    const struct kvg_suspicion known = {k->suspected,
+                                        "right, but wrong when the same work comes in another order"};
     return kvg_host_output_hold(m->x, m->out_now, m->lse_now, m->e, k->when, &known);
 }
 
@@ -208,8 +209,8 @@ static int run_moved(struct permutation *m, const struct kind *k)
     return failed;
 }
 
-/* With another number of threads. Only where the kernel declares the same arithmetic for it: else the
- * expectation is that of another case. */
+/* A run with another number of threads. Only if the kernel declares the same arithmetic for it: otherwise the
+ * expectation does not apply. */
 static int run_shared(struct permutation *m, const struct kind *k)
 {
     struct kvg_execution *x = m->x;
@@ -244,7 +245,7 @@ static int run_shared(struct permutation *m, const struct kind *k)
     return judge(m, k);
 }
 
-/* The kinds that this case can show and that its kernel has not been shown often enough. */
+/* The kinds that this case can show, and that the kernel has not run often enough. Returns their number. */
 static int wanted(struct kvg_execution *x, int want[KINDS])
 {
     const struct kvg_prepared *p = &x->prepared;
@@ -255,8 +256,7 @@ static int wanted(struct kvg_execution *x, int want[KINDS])
     int64_t available = INT64_MAX, total;
     if (x->site.device && x->site.device->ops->memory(x->site.device, &available, &total))
         return 0;
-    /* K and V of a frame exist on the device alone. Without room for another cache there is no further
-     * run. */
+    /* No run for a frame, whose K and V are only on the device, nor without room for another cache. */
     if (p->frame || cache > MOST_BYTES || available < 2 * cache)
         return 0;
     for (int i = 0; i < KINDS; i++)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * roofs_beside.c: roofs measured next to the case, on a CPU or a device.
+ * roofs_beside.c: measures the roofs next to a timed case, on the CPU or on a device.
  */
 #include "roofs_beside.h"
 
@@ -13,7 +13,7 @@
 #include "session_state.h"
 #include "verdict.h"
 
-/* The first key of each sequence that some query sees. */
+/* The first key of each sequence that at least one query sees. */
 static void first_keys(const struct kvg_prepared *p, int32_t *first_key)
 {
     for (int64_t b = 0; b < p->problem.batch; b++) {
@@ -55,7 +55,7 @@ void kvg_roofs_take_gather(struct kvg_execution *x)
         x->row->gather_roof = fmax(x->row->gather_roof, gather_roof(x));
 }
 
-/* The higher of two measurements counts. fmax takes the number where the other is NaN. */
+/* The higher of two measurements counts. If one of them is NaN, fmax returns the other. */
 static void take_on_device(struct kvg_execution *x, int again)
 {
     struct kvg_row *row = x->row;
@@ -77,7 +77,7 @@ static void take_on_device(struct kvg_execution *x, int again)
     row->flop_roof = x->c->path == KVG_PATH_FP8 ? s->device.roofs.fp8_burst : s->device.roofs.bf16_burst;
     kvg_roofs_take_gather(x);
     if (x->site.device->lost)
-        x->session->tainted = 1; /* the row stays valid: its calls had ended before */
+        x->session->tainted = 1; /* the row stays valid: its calls had already ended */
 }
 
 void kvg_roofs_take(struct kvg_execution *x, int again)

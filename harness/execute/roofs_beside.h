@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * roofs_beside.h: roofs measured next to a timed case, in the columns of its row.
+ * roofs_beside.h: measures the roofs next to a timed case and fills their columns of the row.
  */
 #ifndef KVG_HARNESS_ROOFS_BESIDE_H
 #define KVG_HARNESS_ROOFS_BESIDE_H
 
 #include "execution.h"
 
-/* Measures the roofs of where the kernel runs. Where the row has a roof already, the higher value stays. The
- * linear roofs may be as old as KVG_ROOF_AGE, unless `again`. */
+/* Measures the roofs of the CPU or device that runs the kernel. If the row already has a roof, the higher
+ * value stays. With `again` the linear roofs are measured now; otherwise they may be KVG_ROOF_AGE seconds
+ * old. */
 void kvg_roofs_take(struct kvg_execution *x, int again);
-/* On a device: reads the case's pages alone, where it has any. The highest of all measurements stays in the
- * row. */
+/* On a device: measures only the gather roof, if the case reads pages. The higher value stays. */
 void kvg_roofs_take_gather(struct kvg_execution *x);
 
 #endif

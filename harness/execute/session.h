@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * session.h: what a process that runs many cases keeps from one to the next.
+ * session.h: the state that a process keeps from case to case.
  */
 #ifndef KVG_HARNESS_SESSION_H
 #define KVG_HARNESS_SESSION_H
@@ -10,14 +10,14 @@
 
 #include "results/facts.h"
 
-/* What a process that runs many cases keeps from one to the next. */
 struct kvg_session;
 struct kvg_session *kvg_session_new(void); /* NULL on out of memory */
 void kvg_session_free(struct kvg_session *session);
-/* 1 once a kernel wrote outside its buffers, or its device failed: this process must run no further case. */
+/* 1 after a kernel wrote outside its buffers or the device failed. The process must not execute further
+ * cases. */
 int kvg_session_tainted(const struct kvg_session *session);
-/* `tell` is called at the beginning of a run (enum kvg_run_kind of diagnose/failure.h) in which a crash has a
- * meaning of its own, and at its end with KVG_RUN_FIRST. */
+/* Sets `tell`. It is called at the beginning of a run whose crash has a special meaning, with the kind of the
+ * run (enum kvg_run_kind of diagnose/failure.h), and at the end of that run with KVG_RUN_FIRST. */
 void kvg_session_announce(struct kvg_session *session, void (*tell)(void *context, int run), void *context);
 
 /* Adds the roofs of the CPU with `threads` threads (read_roof, copy_roof, cache_roof, flop_roof; NaN unless
@@ -28,15 +28,16 @@ int kvg_session_add_roofs(struct kvg_session *session, int64_t threads, int meas
 struct kvg_device_source {
     struct kvg_device *(*open)(void *context, char *why, size_t size); /* NULL with the reason */
     void *context;
-    const char *plain;    /* name of the FP32 kernel that stands for the reference in large cases */
-    int64_t mirror_bytes; /* a synthetic case of several sequences whose K, V and caches take more host
-                             bytes is made on the device */
-    int64_t part_bytes;   /* of such a case the host prepares one sequence, and more while they take less */
+    const char *plain;    /* name of the FP32 kernel that is used as reference for all rows of large cases */
+    int64_t mirror_bytes; /* a synthetic case of several sequences, whose K, V and caches would take more host
+                             bytes than this, is made on the device */
+    int64_t part_bytes;   /* of such a case the host prepares one sequence, and others as long as all of them
+                             take at most this many bytes */
 };
-/* GPU 0 of those visible; 1 GiB; 0.5 GiB. */
+/* The first visible GPU; cuda/naive_f32; 1 GiB; 0.5 GiB. */
 extern const struct kvg_device_source kvg_device_source_cuda;
-/* As kvg_session_new, which takes kvg_device_source_cuda. The session opens the device for the first case
- * that needs it, and closes it. */
+/* As kvg_session_new, which uses kvg_device_source_cuda. The session opens the device for the first case that
+ * needs it. kvg_session_free closes it. */
 struct kvg_session *kvg_session_new_on(const struct kvg_device_source *source);
 
 #endif

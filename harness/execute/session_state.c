@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * session_state.c: what a process keeps from case to case.
+ * session_state.c: the state that a process keeps from case to case.
  */
 #include "session_state.h"
 
@@ -99,7 +99,7 @@ int kvg_session_wants_renewal(struct kvg_execution *x)
 int kvg_session_wants_again(struct kvg_execution *x)
 {
     struct kvg_follower *f = kvg_session_follower(x);
-    if (f && x->prepared.frame) /* a frame does not get every further run: others must still get them */
+    if (f && x->prepared.frame) /* does not count: some further runs are left out for a frame */
         return f->again < KVG_FOLLOWED_ENOUGH;
     return !f || f->again++ < KVG_FOLLOWED_ENOUGH;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * site.c: the memory that a kernel writes, on the host or on a device.
+ * site.c: operations on the memory that a kernel writes, on the host or on a device.
  */
 #include "site.h"
 
@@ -17,7 +17,7 @@ void kvg_site_free(struct kvg_site *site)
     *site = (struct kvg_site){0};
 }
 
-/* An operation of the device failed: "what: why". */
+/* The error "WHAT: WHY" after a failed operation of the device. */
 static int device_failed(struct kvg_site *site, const char *what, struct kvg_error *error)
 {
     struct kvg_device *d = site->device;

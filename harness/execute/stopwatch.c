@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * stopwatch.c: see stopwatch.h.
+ * stopwatch.c: divides the time of a case among activities.
  */
 #include "stopwatch.h"
 

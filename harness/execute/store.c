@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * store.c: a case of store: bit by bit right, or incorrect.
+ * store.c: executes a case of store: its checks in their order, and its timing. Every stored code must be
+ * exact.
  */
 #include "store.h"
 
@@ -79,7 +80,7 @@ static int poison_caches(struct store *s)
                : 0;
 }
 
-/* One call, without the check of the memory. */
+/* One call, without the check of memory. */
 static int call_store(struct store *s)
 {
     struct kvg_execution *x = s->x;
@@ -94,7 +95,7 @@ static int run_once(struct store *s)
     return call_store(s) || kvg_buffers_check(s->x) ? -1 : 0;
 }
 
-/* Elements of the pages that the host compared with its own when the case was prepared. */
+/* Number of elements in the pages that the host checked when the case was prepared (kvg_seen_compare). */
 static int64_t verified_elements(const struct kvg_prepared *part)
 {
     int64_t pages = 0;
@@ -119,7 +120,7 @@ static int compare_there(struct store *s, struct kvg_row *row)
     for (int t = 0; t < 2; t++)
         if (first[t] >= 0 && (d->ops->download(d, codes[t][0], (const char *)want[t] + first[t] / e * e, e) ||
                               d->ops->download(d, codes[t][1], (const char *)got[t] + first[t] / e * e, e)))
-            return kvg_verdict_of_device(x, "bringing a code back", NULL);
+            return kvg_verdict_of_device(x, "copying a code to the host", NULL);
     if (kvg_report_store(&x->prepared, first, codes, row, &error))
         return kvg_verdict_of_error(x, &error);
     row->n_checked = verified_elements(&x->part);
@@ -157,7 +158,7 @@ static int timed_call(void *context)
     return s->x->calls->recording ? kvg_calls_replay(s->x) : s->x->kernel->store(&s->args);
 }
 
-/* The caches are not poisoned between timed calls: that would write all of their lines. */
+/* The caches are not poisoned between timed calls, because that would write all of their lines. */
 static void before_cold(void *context)
 {
     struct store *s = context;
@@ -215,7 +216,7 @@ static int hash_caches(struct store *s, uint64_t *k, uint64_t *v)
                : 0;
 }
 
-/* One more run must give the caches whose hashes are k and v. */
+/* One more run, which must give caches with the hashes k and v. */
 static int run_again(struct store *s, uint64_t k, uint64_t v)
 {
     uint64_t k_now, v_now;
@@ -223,7 +224,7 @@ static int run_again(struct store *s, uint64_t k, uint64_t v)
         return -1;
     if (k_now == k && v_now == v)
         return 0;
-    if (kvg_buffers_check(s->x)) /* a stray write may change what is stored, too */
+    if (kvg_buffers_check(s->x)) /* a stray write can change the caches too */
         return -1;
     if (!s->x->prepared.frame) {
         const void *k_here = kvg_buffer_fetch(s->x, KVG_FETCHED_K, s->k_cache, s->cache_bytes),
@@ -241,7 +242,8 @@ static int run_twice(struct store *s)
     return hash_caches(s, &k, &v) || run_again(s, k, v) || kvg_buffers_check(s->x) ? -1 : 0;
 }
 
-/* A race shows rarely. A stray write stays visible, so memory is checked once, after the last repeat. */
+/* Many runs, because a race shows rarely. A stray write stays visible, so memory is checked once, after the
+ * last repeat. */
 static int run_often(struct store *s)
 {
     enum { REPEATS = 50 };
@@ -257,7 +259,8 @@ static int run_often(struct store *s)
     return kvg_buffers_check(s->x);
 }
 
-/* The slot mapping with first_block added to every page, where the kernel sees it; NULL with the verdict. */
+/* The slot mapping with first_block added to every page, in memory that the kernel reads. NULL with the
+ * verdict. */
 static int64_t *far_slots(struct kvg_execution *x, int64_t first_block)
 {
     const struct kvg_prepared *p = &x->prepared;
@@ -307,7 +310,7 @@ static int run_in(struct store *s, const struct kvg_far_cache *far)
                        "in pages far into the cache (beyond 2^32 elements): store: codes differ");
 }
 
-/* Slots so far into the cache that slot times stride takes more than 32 bits. */
+/* A run with slot numbers so high that slot times stride needs more than 32 bits. */
 static int run_far(struct store *s)
 {
     const struct kvg_store_args near = s->args;
@@ -320,7 +323,7 @@ static int run_far(struct store *s)
     return failed;
 }
 
-/* Where both codes are NaN, takes the expected one: a kernel may choose which NaN it stores. */
+/* Replaces a NaN by the expected NaN: a kernel may choose which code of NaN it stores. */
 static void forgive_nans(const struct kvg_prepared *p, const void *wanted, void *got)
 {
     const enum kvg_ref_format format = kvg_ref_format_of(p->problem.kv_dtype);
@@ -329,7 +332,7 @@ static void forgive_nans(const struct kvg_prepared *p, const void *wanted, void 
             ((uint8_t *)got)[i] = ((const uint8_t *)wanted)[i];
 }
 
-/* Every bf16 value as a source, and scales that make ties of some. */
+/* A run with every bf16 value as a source, and with scales under which some quotients are ties. */
 static int run_special(struct store *s)
 {
     struct kvg_execution *x = s->x;
@@ -340,7 +343,7 @@ static int run_special(struct store *s)
         return 0;
     kvg_prepared_special(&x->prepared);
     if (x->site.device && kvg_seen_fill(x->site.device, x->site.memory, p, &x->seen, &error))
-        return kvg_verdict_of_device(x, "bringing special values", &error);
+        return kvg_verdict_of_device(x, "copying special values to the device", &error);
     if (run_once(s))
         return -1;
     void *k = kvg_buffer_fetch(x, KVG_FETCHED_K, s->k_cache, s->cache_bytes),

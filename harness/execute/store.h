@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * store.h: a case of store.
+ * store.h: executes a case of store.
  */
 #ifndef KVG_HARNESS_EXECUTE_STORE_H
 #define KVG_HARNESS_EXECUTE_STORE_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * timing.c: time calls of a case, and fill the time columns of its row.
+ * timing.c: times the calls of a case and fills the time columns of its row.
  */
 #include "timing.h"
 
@@ -34,32 +34,32 @@ void kvg_team_wake(int64_t threads)
     }
 }
 
-/* Samples that scatter like this say more about the machine than about the kernel. The spread between the
- * quartiles of quiet runs is a few percent of the median. */
+/* A row whose quartiles are further apart than this share of the median gets a remark: the machine was not
+ * quiet. On a quiet machine the quartiles are a few percent of the median apart. */
 #define NOISY 0.25
 static void remark_noise(struct kvg_execution *x)
 {
     double spread = (x->row->time_q3 - x->row->time_q1) / x->row->time_median;
     if (spread > NOISY)
         kvg_verdict_remark(
-            x, "noisy: half of the samples lie %.0f %% of the median apart; measure again on a quiet machine",
+            x, "noisy: the quartiles are %.0f %% of the median apart; measure again on a quiet machine",
             100 * spread);
 }
 
-/* Below this many floors the clock's own cost is most of what it shows. A hot sample never is: short calls
- * are batched until they last KVG_TRUSTED_FLOORS. */
+/* In a sample shorter than this many floors, most of the time is the clock's own cost. Hot samples are
+ * longer, because short calls are batched until they take KVG_TRUSTED_FLOORS floors. */
 #define LEAST_FLOORS 2.0
 static void remark_floor(struct kvg_execution *x, const struct kvg_clock *clock, int64_t batch)
 {
     if (x->row->time_median * (double)batch < LEAST_FLOORS * clock->floor)
         kvg_verdict_remark(
             x,
-            "the time is not to be trusted: it is below %g times the %.2g us that the clock measures "
-            "around nothing",
+            "the time is not reliable: it is below %g times the %.2g us that the clock measures "
+            "with no call",
             LEAST_FLOORS, 1e6 * clock->floor);
 }
 
-/* What the clock of a device adds to a row. */
+/* Fills the columns that only a device's clock has. */
 static void tell_clock(struct kvg_execution *x, const struct kvg_clock *clock,
                        const struct kvg_measured *measured)
 {
@@ -94,7 +94,7 @@ static int tell_times(struct kvg_row *row, const double *samples, int64_t n, con
     return kvg_row_set_string(&row->timing_method, method) || keep_samples(row, samples, n) ? -1 : 0;
 }
 
-/* Samples on the clock of where the kernel runs. */
+/* Takes samples, with the clock of the device or CPU that runs the kernel. */
 static int take_samples(struct kvg_execution *x, const struct kvg_measurement *asked)
 {
     char method[256];
@@ -114,7 +114,7 @@ static int take_samples(struct kvg_execution *x, const struct kvg_measurement *a
     const int failed = kvg_measure_calls_described(&m, samples, &n, method, sizeof method, &error);
     const double wall = kvg_now() - begin;
     const int told = failed ? 0 : tell_times(x->row, samples, n, method);
-    if (m.clock) /* whatever happened: the device's observer has to end */
+    if (m.clock) /* also after a failure, because this ends the observation of the device */
         kvg_calls_conditions(x, measured.calls, (double)measured.calls * x->row->time_median / wall);
     if (failed)
         return failed_to_time(x, &error);
@@ -137,7 +137,7 @@ int kvg_calls_time(struct kvg_execution *x, struct kvg_measurement *m)
     m->flags = x->options->benchmark_flags;
     m->report = x->report;
     if (x->site.device && x->options->measure_roofs)
-        kvg_roofs_take_gather(x); /* and once more after: a roof measured in a bad moment is too low */
+        kvg_roofs_take_gather(x); /* and again after the calls, because a disturbed roof is too low */
     kvg_nvtx_push(name);
     const int failed = take_samples(x, m);
     kvg_nvtx_pop();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * timing.h: time calls of a case, on the clock of where its kernel runs.
+ * timing.h: times the calls of a case, with the clock of the device or CPU that runs its kernel.
  */
 #ifndef KVG_HARNESS_TIMING_H
 #define KVG_HARNESS_TIMING_H
@@ -10,13 +10,14 @@
 
 #define KVG_TIMED_OUTPUT_DIFFERS "the output of a timed call differs from the verified one"
 
-/* Takes the samples of m and fills the time columns and, if wanted, the roofs. Time budget, flags and report
- * of m are filled in here. -1 with the verdict when a call failed. */
+/* Takes the samples of m, fills the time columns and, if the run measures roofs, the roofs. Sets name, time
+ * budget, flags and report of m. -1 with the verdict when a call failed. */
 int kvg_calls_time(struct kvg_execution *x, struct kvg_measurement *m);
-/* Median of a few samples of a call that is timed apart, in seconds; NaN when it failed. */
+/* Times a call that has its own time column (prepare, quantize_q): the median of a few samples, in seconds.
+ * NaN when a call failed. */
 double kvg_calls_time_apart(struct kvg_execution *x, int (*call)(void *), void *context);
-/* Wakes the OpenMP team before a timed call. A sleeping team takes long to wake; in an engine it would be
- * awake. */
+/* Wakes the OpenMP threads before a timed call. Sleeping threads take long to wake, and in an engine they
+ * would be awake. */
 void kvg_team_wake(int64_t threads);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * verdict.c: the verdict of a case and its reason, in the row.
+ * verdict.c: sets the verdict of a case and its reason in the row.
  */
 #include "verdict.h"
 
@@ -100,7 +100,7 @@ int kvg_verdict_of_call(struct kvg_execution *x, const char *what, int code)
 int kvg_verdict_of_site(struct kvg_execution *x, const struct kvg_error *error)
 {
     const struct kvg_device *d = x->site.device;
-    if (error->exit_code == KVG_EXIT_INCORRECT) { /* a stray write: other buffers may be damaged too */
+    if (error->exit_code == KVG_EXIT_INCORRECT) { /* a stray write may have damaged other buffers too */
         x->session->tainted = 1;
         kvg_verdict_suspect(x, KVG_FAULT_MEMORY, "bytes changed that a kernel must leave alone");
         return kvg_verdict(x, KVG_INCORRECT, "%s", error->text);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * verdict.h: the verdict of a case: status, reason and suspected kind of fault, in its row.
+ * verdict.h: sets the verdict of a case in its row: status, reason and suspected kind of fault.
  *
  * The functions that return int always return -1, so that a caller can return their value.
  */
@@ -32,7 +32,7 @@ int kvg_verdict_of_error(struct kvg_execution *x, const struct kvg_error *error)
 int kvg_verdict_of_call(struct kvg_execution *x, const char *what, int code);
 /* Verdict for an error of site.h. A stray write and a failed device taint the session. */
 int kvg_verdict_of_site(struct kvg_execution *x, const struct kvg_error *error);
-/* Verdict after an operation of the device failed; `what` says which one, error may be NULL. */
+/* Verdict after a failed operation of the device. `what` names the operation. error may be NULL. */
 int kvg_verdict_of_device(struct kvg_execution *x, const char *what, const struct kvg_error *error);
 
 #endif

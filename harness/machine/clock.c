@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * clock.c: the time of day, and seconds for measuring.
+ * clock.c: a monotonic clock in seconds, and the date.
  */
 #include "clock.h"
 

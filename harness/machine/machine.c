@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * machine.c: facts of the machine, from /proc, /sys and the CPU itself. What cannot be read is said to be
- * unknown; nothing here fails but for want of memory.
+ * machine.c: facts about the machine, from /proc, /sys and the C library. A fact that cannot be read is
+ * recorded as unknown. The only error is out of memory.
  */
 #include "machine.h"
 
@@ -17,7 +17,7 @@
 #include "caches.h"
 #include "nvtx.h"
 
-/* Value of the first "key : value" line of a file, without leading blanks; "" when there is none. */
+/* Value of the first line "key : value" of a file, without leading blanks; "" when there is no such line. */
 static void read_key(const char *path, const char *key, char *text, size_t size)
 {
     char line[4096];
@@ -57,11 +57,11 @@ int64_t kvg_cpus_allowed(void)
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) == 0)
         return CPU_COUNT(&set);
-    long online = sysconf(_SC_NPROCESSORS_ONLN); /* more CPUs than cpu_set_t holds */
+    long online = sysconf(_SC_NPROCESSORS_ONLN); /* cpu_set_t is too small for this machine */
     return online > 0 ? online : 1;
 }
 
-/* How many numbers a list such as "0-3,8" names. */
+/* Count of the numbers in a list such as "0-3,8" (5 numbers). */
 static int64_t list_count(const char *list)
 {
     int64_t count = 0;
@@ -81,7 +81,7 @@ static int64_t list_count(const char *list)
     return count;
 }
 
-/* Those of the names that stand in the CPU's flags. */
+/* The extensions in `names` that the CPU's flags contain, separated by spaces. */
 static void isa_line(const char *flags, char *text, size_t size)
 {
     static const char *const names[] = {
@@ -119,7 +119,7 @@ static uint64_t hash_number(uint64_t hash, double x)
     return hash_text(hash, text);
 }
 
-/* The CPU, as text. */
+/* What is known about the CPU. */
 struct cpu {
     char model[128], signature[192], flags[4096], isa[256], governor[64];
     double max_frequency;
@@ -155,7 +155,7 @@ static void read_cpu(struct cpu *cpu)
     cpu->nodes = text[0] ? list_count(text) : 1;
 }
 
-/* The word in brackets of "always [madvise] never". */
+/* The word in brackets of a line such as "always [madvise] never"; "unknown" without brackets. */
 static void bracketed(const char *line, char *text, size_t size)
 {
     const char *open = strchr(line, '[');

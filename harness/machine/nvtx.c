@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * nvtx.c: NVTX is a header that looks for a profiler at run time; without one a call is a load and a branch.
+ * nvtx.c: ranges through NVTX, a header-only library that looks for a profiler at run time. Without a
+ * profiler a call costs one load and one branch.
  */
 #include "nvtx.h"
 

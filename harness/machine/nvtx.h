@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * nvtx.h: named ranges for ncu and nsys. Where the CUDA toolkit was absent at build time nothing happens.
+ * nvtx.h: named ranges for ncu and nsys. In a build without the CUDA toolkit the functions do nothing.
  *
- * A range costs some microseconds when a profiler listens: it lies around a case, never inside a timed loop.
+ * Under a profiler a range costs some microseconds. So a range surrounds a case and is never inside a timed
+ * loop.
  */
 #ifndef KVG_HARNESS_NVTX_H
 #define KVG_HARNESS_NVTX_H

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * paths.c: version, commit and places of data. The only object that is compiled again for another commit or
- * another datadir. Places are found from the running binary, so no path of the build is in it.
+ * paths.c: where data files are, and version and commit of this build. Only this object is compiled again for
+ * another commit or another datadir. Data is found from the place of the running binary, so the object has no
+ * path of the build.
  */
 #include "paths.h"
 
@@ -13,7 +14,7 @@
 #include <unistd.h>
 
 #if !defined(KVG_DATA_DIR) && !defined(__cppcheck__)
-#error "paths.c wants KVG_DATA_DIR, KVG_VERSION, KVG_GIT_SHA and KVG_GIT_DIRTY (PATHS_DEF in the Makefile)"
+#error "paths.c needs KVG_DATA_DIR, KVG_VERSION, KVG_GIT_SHA and KVG_GIT_DIRTY (PATHS_DEF in the Makefile)"
 #endif
 
 const char *kvg_version(void)
@@ -39,7 +40,7 @@ struct places {
     int count;
 };
 
-/* In the source tree a kind lies beside its code; installed, under share/kvgauge. */
+/* The folder of each kind of data, below the source tree and below share/kvgauge. */
 static const char *const in_source[] = {
     [KVG_DATA_SUITE] = "harness/suites", [KVG_DATA_INPUT] = "harness/inputs", [KVG_DATA_PLOT] = "plots"};
 static const char *const installed[] = {
@@ -50,14 +51,14 @@ static void add_place(struct places *places, const char *root, const char *folde
     char *at = places->path[places->count];
     int n = snprintf(at, PLACE_SIZE, "%s/%s", root, folder);
     if (n < 0 || n >= PLACE_SIZE)
-        return; /* a name that long cannot be opened either */
+        return; /* too long to be opened */
     for (int i = 0; i < places->count; i++)
         if (strcmp(places->path[i], at) == 0)
             return;
     places->count++;
 }
 
-/* Folder of the running binary, links resolved; "" when /proc is not there. */
+/* Folder of the running binary, with links resolved; "" without /proc. */
 static void binary_dir(char dir[PLACE_SIZE])
 {
     ssize_t n = readlink("/proc/self/exe", dir, PLACE_SIZE - 1);

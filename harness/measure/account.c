@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory by formula. Everything follows from the lengths, the page size and the cache dtype; nothing is
- * measured here (peak_resident_bytes is).
+ * account.c: the memory of a case by formula, from its lengths, page size, heads, scheme and cache dtype.
+ * Nothing is measured here; the column peak_resident_bytes is measured elsewhere.
  */
 #include "account.h"
 #include "harness/prepare/prepared.h"
@@ -10,7 +10,7 @@
 
 static const double KVG_GIB = 1073741824.0; /* 2^30 */
 
-/* Bytes of `tokens` K and V vectors. */
+/* Bytes of K and V of `tokens` tokens, at `element` bytes per element. */
 static int64_t payload(const struct kvg_problem *problem, int64_t tokens, int64_t element)
 {
     return 2 * tokens * problem->kv_heads * problem->head_dim * element;

@@ -2,14 +2,14 @@
 //
 // bench_shim.cc: Google Benchmark behind a C interface, the one C++ file of the project.
 //
-// What the library does on its own and must not do here:
-//   - it takes defaults from BENCHMARK_* environment variables (when it is loaded) and an output file from
-//     --benchmark_out: every flag is set explicitly at initialisation, the output file to none, because many
-//     workers run one after the other and the parent merges what they say;
-//   - it calls a benchmark with growing iteration counts until it is long enough: iteration counts here are
-//     explicit, so that every call is a sample (but for warm-up calls, which come first and are dropped);
-//   - it appends "/iterations:1/repeats:15/manual_time" to the name, which would make the name depend on how
-//     fast the machine was: the reporter below takes these parts off, so that two runs have the same names.
+// Three habits of the library are switched off here:
+//   - It takes defaults from BENCHMARK_* environment variables (when it is loaded) and an output file from
+//     --benchmark_out. Here every flag is set explicitly at initialisation, and the output file to none:
+//     several workers run one after the other, and the parent process merges their reports.
+//   - It calls a benchmark with growing iteration counts until it takes long enough. Here the iteration count
+//     is 1, so every call is a sample, except the warm-up calls, which come first and are dropped.
+//   - It appends "/iterations:1/repeats:15/manual_time" to the name. The number of repeats depends on the
+//     speed of the machine. The reporter below removes these parts, so that two runs have the same names.
 
 #include "bench_shim.h"
 
@@ -66,7 +66,7 @@ void initialise(const char *const *flags)
     if (done)
         return;
     done = true;
-    // Static: the library keeps the pointer to the program's name.
+    // Static, because the library keeps the pointer to the program's name.
     static std::vector<std::string> text = {"kvgauge",
                                             "--benchmark_out=",
                                             "--benchmark_filter=.",
@@ -124,7 +124,7 @@ int run(const kvg_bench *bench, const char *const *flags, double *seconds, int64
     benchmark::ClearRegisteredBenchmarks();
     if (failed || count != 1 || static_cast<int64_t>(taken.size()) < bench->samples)
         return -1;
-    // Warm-up calls of --benchmark_min_warmup_time come first.
+    // Warm-up calls (--benchmark_min_warmup_time) come first and are not samples.
     size_t first = taken.size() - static_cast<size_t>(bench->samples);
     std::memcpy(seconds, taken.data() + first, static_cast<size_t>(bench->samples) * sizeof(double));
     *n = bench->samples;

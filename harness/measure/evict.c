@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * evict.c: make memory cold.
+ * evict.c: evicts memory from the caches, line by line.
  *
- * Reading a large buffer is the usual way, and not a sure one: a last-level cache keeps lines by rules of its
- * own, is shared with neighbours one does not see, and in a virtual machine its size is hearsay. CLFLUSHOPT
- * names the line and throws it out of every cache. Where a CPU lacks it, twice the last-level cache is read.
+ * The usual way, reading a large buffer, is not reliable: the replacement policy of a last-level cache is not
+ * known, the cache is shared with other programs, and a virtual machine may report a wrong size. CLFLUSHOPT
+ * evicts a given line from every cache. On a CPU without it, twice the size of the last-level cache is read.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,8 +21,8 @@
 
 enum { LINE = 64 };
 
-/* Reads `bytes` of fresh memory, so that they take the place of others. Out of memory: nothing is evicted by
- * this buffer, but then nothing of the case would have fitted either. */
+/* Reads `bytes` of fresh memory, which replace other lines in the caches. Without memory for the buffer
+ * nothing is evicted; a machine that short of memory could not hold the case either. */
 static void read_fresh(int64_t bytes)
 {
     void *buffer;

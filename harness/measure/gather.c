@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * gather.c: the roof of a paged layout: read exactly the slots of K and V that the case's queries see, in the
- * places where its block table puts them, and do nothing else.
+ * gather.c: the gather roof, the highest speed of reading a paged cache. The loops read exactly the slots of
+ * K and V that the case's queries see, where its block table puts them, and do nothing else.
  *
- * Four plain ways, and the best of them counts: page after page, one head at a time, page after page with the
- * next page prefetched, and eight pages side by side. Each pass starts with the slots flushed out of the
- * caches.
+ * Four simple ways are measured, and the fastest counts:
+ *   - page after page
+ *   - page after page, with the page after the next one prefetched
+ *   - KVG_STREAMS (eight) pages side by side
+ *   - head after head, and for each head page after page
+ * K and V are flushed out of the caches before each pass.
  */
 #include <math.h>
 #include <omp.h>
@@ -42,7 +45,7 @@ static int add_span(struct span_list *list, const char *data, int64_t rows, int6
     return 0;
 }
 
-/* Slots [slot, slot + slots) of one page and head h. */
+/* Adds slots [slot, slot + slots) of one page and one head. */
 static int add_head(struct span_list *list, const struct kvg_prepared *p, const struct kvg_pages *pages,
                     int64_t block, int64_t slot, int64_t slots, int64_t head)
 {
@@ -55,7 +58,7 @@ static int add_head(struct span_list *list, const struct kvg_prepared *p, const 
     return add_span(list, data, slots, row, pages->stride_slot * e);
 }
 
-/* Slots of one page and all heads, in as few pieces as the layout allows. */
+/* Adds the same slots of all heads, in as few spans as the layout allows. */
 static int add_page(struct span_list *list, const struct kvg_prepared *p, const struct kvg_pages *pages,
                     int64_t block, int64_t slot, int64_t slots)
 {
@@ -74,7 +77,7 @@ static int add_page(struct span_list *list, const struct kvg_prepared *p, const 
     return 0;
 }
 
-/* The pages [*page_first, *page_last] of a sequence; slots of page i are [*slot, *slot + *slots). */
+/* The slots [*slot, *slot + *slots) of page `page` of a sequence that hold its keys [first, last]. */
 static void page_slots(const struct kvg_prepared *p, int64_t page, int64_t first, int64_t last, int64_t *slot,
                        int64_t *slots)
 {
@@ -115,8 +118,8 @@ static int list_spans(struct span_list *list, const struct kvg_prepared *p, enum
 
 enum way { WAY_PLAIN, WAY_PREFETCHING, WAY_STREAMS };
 
-/* Spans [begin, end), each a page in one piece, KVG_STREAMS of them side by side as long as they are alike.
- */
+/* Reads spans [begin, end). KVG_STREAMS spans of one row and equal length are read side by side, any others
+ * one by one. */
 static uint64_t read_in_streams(const struct span_list *list, int64_t begin, int64_t end)
 {
     const struct kvg_roof_loops *loops = kvg_roof_loops_choose();
@@ -177,7 +180,7 @@ static double gather_pass(const struct span_list *list, int64_t threads, enum wa
     return end - start;
 }
 
-/* K and V as a whole: simpler than span by span, and what else lies there is cold as well. */
+/* Flushes all of K and V, which is simpler than flushing the spans alone. */
 static void flush_caches(const struct kvg_prepared *p)
 {
     int64_t bytes = p->cache_elements * element_bytes(p);
@@ -185,7 +188,7 @@ static void flush_caches(const struct kvg_prepared *p)
     kvg_evict_range(p->v_cache, bytes);
 }
 
-/* Fastest pass: at least three, and as many as fit into 20 ms. */
+/* Seconds of the fastest pass: of at least 3 passes, and at most 100, that take 20 ms together. */
 static double best_pass(const struct kvg_prepared *p, const struct span_list *list, int64_t threads,
                         enum way way)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * loops.c: the widest loops that this CPU has.
+ * loops.c: chooses the loops with the widest vectors that this CPU supports.
  */
 #include "loops.h"
 

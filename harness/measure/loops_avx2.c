@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * loops_avx2.c: the loops behind the roofs with 32-byte vectors. Sixteen registers: twelve chains hide the
- * latency of an FMA (4 or 5 cycles on two units) and leave room for the operands.
+ * loops_avx2.c: the loops of the roofs with 32-byte vectors. Twelve chains of FMAs hide the latency of an FMA
+ * (4 or 5 cycles on two units) and leave four of the sixteen registers for operands.
  */
 #include <immintrin.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * loops_avx512.c: the loops behind the roofs with 64-byte vectors, one cache line each.
+ * loops_avx512.c: the loops of the roofs with 64-byte vectors, one cache line each.
  */
 #include <immintrin.h>
 #include <stdint.h>

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * loops_body.h: the loops themselves, included by one file an instruction set. The includer defines
+ * loops_body.h: the loops themselves, included by one file for each instruction set. That file defines
  *
  *   VECTOR              the vector type, 64-bit integer lanes
  *   VECTOR_STREAM(p, v) non-temporal store of v to the aligned address p
  *   STREAM_FENCE()      makes such stores visible
  *   FLOATS              the vector type of FP32 lanes
  *   FLOATS_FMA(a, b, c) a * b + c on FLOATS
- *   FMA_CHAINS          independent accumulators: latency times units, and no more than there are registers
- *   NAME, SUPPORTED     of the set: a string, and an expression
+ *   FMA_CHAINS          number of independent accumulators: at least latency times units, and fewer than the
+ *                       registers
+ *   NAME                name of the instruction set, a string
+ *   SUPPORTED           expression: does this CPU support the set?
  *   LOOPS               name of the struct kvg_roof_loops to define
  *
- * Eight accumulators are enough for loads: an addition takes one cycle, a load unit two vectors a cycle.
+ * The reading loops use eight accumulators. That is enough: an addition takes one cycle, and two vectors are
+ * loaded per cycle.
  */
 #include <string.h>
 
@@ -28,7 +31,7 @@ static uint64_t fold(VECTOR v)
     return sum;
 }
 
-/* What is left below one STEP: vectors, then 8 bytes, then single bytes. */
+/* The rest, shorter than one STEP: vectors, then words of 8 bytes, then single bytes. */
 static inline uint64_t read_rest(const char *data, int64_t bytes)
 {
     VECTOR sum = {0};
@@ -103,7 +106,7 @@ static uint64_t loop_read_span(const struct kvg_span *span)
             sum += read_linear(row, span->row_bytes);
         return sum;
     }
-    /* short rows: no horizontal sum for each */
+    /* Rows shorter than a STEP share one horizontal sum. */
     VECTOR total = {0};
     int64_t whole = span->row_bytes / (int64_t)sizeof(VECTOR) * (int64_t)sizeof(VECTOR);
     for (int64_t r = 0; r < span->rows; r++, row += span->stride) {
@@ -144,7 +147,7 @@ static float loop_fma(int64_t steps, int64_t *operations)
 {
     enum { FLOAT_LANES = sizeof(FLOATS) / 4 };
     FLOATS sum[FMA_CHAINS], factor = {0}, addend = {0};
-    volatile float one = 1.0f, tiny = 1e-8f; /* volatile: the compiler must not know them */
+    volatile float one = 1.0f, tiny = 1e-8f; /* volatile: unknown to the compiler */
     for (int i = 0; i < FLOAT_LANES; i++) {
         factor[i] = one;
         addend[i] = tiny;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * loops_generic.c: the loops behind the roofs for a CPU without AVX2: 16-byte vectors, and no FMA
- * instruction, so that the arithmetic roof is that of a multiplication and an addition.
+ * loops_generic.c: the loops of the roofs for a CPU without AVX2, with 16-byte vectors. They need no FMA
+ * instruction, so the arithmetic roof is that of a multiplication and an addition.
  */
 #include <stdint.h>
 #ifdef __SSE2__

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * measure.c: how long one call takes.
+ * measure.c: measures how long one call takes.
  *
- * Warm-up calls say how long a sample lasts, and with it how many to take; Google Benchmark then takes
- * exactly that many. The clock is read around the call alone: eviction, checks and the library's own work
- * stay outside.
+ * Warm-up calls show how long a sample takes. The number of samples follows from that, and Google Benchmark
+ * takes exactly that many. The clock is read directly before and after the calls of a sample, so eviction,
+ * checks and the library's own work are not timed.
  */
 #include "measure.h"
 
@@ -20,7 +20,8 @@
 #include "results/row.h"
 #include "harness/machine/clock.h"
 
-/* Seconds from a to b without the loss of digits that two large doubles would bring. */
+/* Seconds from a to b. Seconds are subtracted as integers, because the difference of two large doubles would
+ * lose digits. */
 static double seconds_between(const struct timespec *a, const struct timespec *b)
 {
     return (double)(b->tv_sec - a->tv_sec) + 1e-9 * (double)(b->tv_nsec - a->tv_nsec);
@@ -40,19 +41,19 @@ double kvg_timer_floor(void)
     return gsl_stats_median_from_sorted_data(tries, 1, TRIES);
 }
 
-/* What the shim's callbacks need. */
+/* State of the callbacks of bench_shim.h. */
 struct sampler {
     const struct kvg_measurement *m;
-    int64_t batch;                    /* calls a sample */
-    int call_error;                   /* KVG_E* of a failed call */
-    int clock_failed;                 /* the clock's start or stop */
-    int after_failed;                 /* the check after a sample said no */
-    int64_t calls;                    /* so far */
-    double launches[KVG_MAX_SAMPLES]; /* host seconds a call of the last samples */
-    int64_t n_launches;               /* of the present round; the last KVG_MAX_SAMPLES are kept */
+    int64_t batch;                    /* number of calls of a sample */
+    int call_error;                   /* KVG_E* of a failed call; else 0 */
+    int clock_failed;                 /* 1: the clock's start or stop failed */
+    int after_failed;                 /* 1: the check after a sample failed */
+    int64_t calls;                    /* number of calls so far */
+    double launches[KVG_MAX_SAMPLES]; /* host seconds per call of each sample; a ring */
+    int64_t n_launches;               /* samples of this round; the last KVG_MAX_SAMPLES are in the ring */
 };
 
-/* The calls of a sample: host seconds from the first call to the return of the last, < 0 when one failed. */
+/* Makes the calls of a sample. Host seconds until the last call returned, or < 0 when one failed. */
 static double call_batch(struct sampler *s)
 {
     struct timespec start, end;
@@ -116,12 +117,13 @@ static int failure(const struct sampler *s, struct kvg_error *error)
     return kvg_fail(error, KVG_EXIT_TROUBLE, "Google Benchmark took no samples of %s", s->m->name);
 }
 
-/* What warm-up calls tell: seconds of a call, and wall seconds of a whole sample with its surroundings. */
+/* From warm-up calls: seconds of a call, and wall seconds of a sample with eviction and check. */
 struct pace {
     double call, wall;
 };
 
-/* The fastest of up to three calls (fewer when they are slow): a slow estimate would plan too few samples. */
+/* The fastest of up to three calls, or of fewer when they take longer than min_time. The fastest, because a
+ * time that is too long would plan too few samples. */
 static int warm_up(struct sampler *s, struct pace *pace)
 {
     double begin = kvg_now();
@@ -160,8 +162,8 @@ static double sum(const double *x, int64_t n)
     return s;
 }
 
-/* Rounds until one is long enough; a round that was not is dropped, as Google Benchmark drops its
- * calibration. */
+/* Takes rounds of samples until one has enough of them. Earlier rounds are dropped, as Google Benchmark drops
+ * its calibration. */
 static int take_rounds(struct sampler *s, struct pace *pace, double *samples, int64_t *n,
                        struct kvg_error *error)
 {
@@ -198,12 +200,12 @@ static void describe(const struct sampler *s, double floor_seconds, double media
 {
     const struct kvg_clock *clock = s->m->clock;
     int length =
-        snprintf(method, size, "%s (%s: %.0f ns), %lld call%s a sample",
-                 clock ? clock->name : "CLOCK_MONOTONIC_RAW", clock ? "around nothing" : "reading it",
+        snprintf(method, size, "%s (%s: %.0f ns), %lld call%s per sample",
+                 clock ? clock->name : "CLOCK_MONOTONIC_RAW", clock ? "with no call" : "cost of reading it",
                  1e9 * floor_seconds, (long long)s->batch, s->batch == 1 ? "" : "s");
     double share = floor_seconds / (median * (double)s->batch);
     if (share * KVG_TRUSTED_FLOORS > 1 && length > 0 && (size_t)length < size)
-        snprintf(method + length, size - (size_t)length, "; the clock itself is up to %.1f %% of it",
+        snprintf(method + length, size - (size_t)length, "; up to %.1f %% of the time is the clock's own",
                  100 * share);
 }
 
@@ -231,8 +233,8 @@ int kvg_measure_calls_described(const struct kvg_measurement *m, double *samples
         *m->report = NULL;
     if (m->min_samples < 1 || m->max_samples < m->min_samples)
         return kvg_fail(error, KVG_EXIT_USAGE,
-                        "between %lld and %lld samples: at least 1, and not more at least "
-                        "than at most, would be right",
+                        "min_samples %lld, max_samples %lld: min_samples must be at least 1, and "
+                        "max_samples not less than min_samples",
                         (long long)m->min_samples, (long long)m->max_samples);
     if (warm_up(&s, &pace))
         return failure(&s, error);
@@ -267,6 +269,6 @@ void kvg_summary_make(const double *samples, int64_t n, struct kvg_summary *out)
     out->min = sorted[0];
     out->q1 = gsl_stats_quantile_from_sorted_data(sorted, 1, (size_t)n, 0.25);
     out->q3 = gsl_stats_quantile_from_sorted_data(sorted, 1, (size_t)n, 0.75);
-    out->mad = gsl_stats_mad0(sorted, 1, (size_t)n, sorted + n); /* mad0: without the factor 1.4826 */
+    out->mad = gsl_stats_mad0(sorted, 1, (size_t)n, sorted + n); /* without the factor 1.4826 */
     free(sorted);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * roofs.c: what this machine could do at best, with as many threads as the case has.
+ * roofs.c: measures the limits of this machine, with as many threads as the case has.
  *
- * Each roof is the best of the passes that fit into about 50 ms: a roof is a limit, so noise only hides it.
- * The buffer of the memory roofs is flushed out of the caches before each pass; without that a part of a
- * buffer even four times as large as the last-level cache is found there, and the roof of the memory comes
- * out too high.
+ * Each roof is the best of the passes that fit into about 50 ms. The best pass counts because noise can only
+ * make a pass slower. The buffer of the memory roofs is flushed out of the caches before each pass. Without
+ * that, parts of the buffer stay in the last-level cache, although the buffer is four times as large, and the
+ * memory roofs come out too high.
  */
 #include "roofs.h"
 
@@ -22,14 +22,15 @@
 
 #define PASS_SECONDS 0.05
 
-/* A buffer in huge pages where the system gives them, first touched by the threads that will read it. */
+/* A buffer in huge pages, where the system has them. Each part is first touched by the thread that will read
+ * it, so that it is in the memory of that thread's NUMA node. */
 static char *allocate(int64_t bytes, int64_t threads)
 {
     void *memory;
     if (posix_memalign(&memory, 2 << 20, (size_t)bytes))
         return NULL;
     char *data = memory;
-    madvise(data, (size_t)bytes, MADV_HUGEPAGE); /* advice: the roof is measured either way */
+    madvise(data, (size_t)bytes, MADV_HUGEPAGE); /* without huge pages the roof is measured too */
 #pragma omp parallel num_threads((int)threads)
     {
         int64_t n = omp_get_num_threads(), me = omp_get_thread_num();
@@ -38,7 +39,7 @@ static char *allocate(int64_t bytes, int64_t threads)
     return data;
 }
 
-/* The part of thread `me` of `n`, in whole 4 KiB pages. */
+/* First byte of the part of thread `me` of `n`, in whole 4 KiB pages. */
 static int64_t part_begin(int64_t bytes, int64_t me, int64_t n)
 {
     return me == n ? bytes : bytes / 4096 * me / n * 4096;
@@ -63,7 +64,8 @@ static void flush_all(const char *data, int64_t bytes, int64_t threads)
     }
 }
 
-/* One thread's part of a pass: from `begin` on, `length` bytes (of each half, when it copies). */
+/* One thread's part of a pass: `length` bytes from `begin` on. A copy goes from the first half of the buffer
+ * to the second, which starts at `half`. */
 static uint64_t pass_part(enum pass pass, char *data, int64_t half, int64_t begin, int64_t length)
 {
     const struct kvg_roof_loops *loops = kvg_roof_loops_choose();
@@ -85,7 +87,7 @@ static uint64_t pass_part(enum pass pass, char *data, int64_t half, int64_t begi
     return 0;
 }
 
-/* Seconds of one pass over the buffer. The threads are there already when the clock starts. */
+/* Seconds of one pass over the buffer. The clock starts when all threads are running. */
 static double memory_pass(enum pass pass, char *data, int64_t bytes, int64_t threads)
 {
     uint64_t sink = 0;
@@ -108,7 +110,7 @@ static double memory_pass(enum pass pass, char *data, int64_t bytes, int64_t thr
     return end - start;
 }
 
-/* Best rate of a pass within `budget` seconds of passes; two passes at least. */
+/* Best rate, in B/s, of the passes that fit into `budget` seconds; at least two passes. */
 static double memory_roof(enum pass pass, char *data, int64_t bytes, int64_t threads, double budget)
 {
     double best = INFINITY, spent = 0;
@@ -121,7 +123,7 @@ static double memory_roof(enum pass pass, char *data, int64_t bytes, int64_t thr
     return (double)bytes / best;
 }
 
-/* Each thread reads its own buffer of half an L2 over and over. */
+/* Each thread reads its own buffer, of half an L2 cache, again and again. */
 static double cache_roof(int64_t threads)
 {
     const struct kvg_roof_loops *loops = kvg_roof_loops_choose();
@@ -174,8 +176,8 @@ struct kvg_meter {
     int64_t memory_bytes;
     char *sweep; /* [KVG_SWEEP_BYTES] */
     struct kvg_roofs roofs;
-    int64_t threads; /* of `roofs`; 0 = none yet */
-    double measured; /* when, by kvg_now */
+    int64_t threads; /* number of threads of `roofs`; 0 = not measured yet */
+    double measured; /* kvg_now() when `roofs` was measured */
 };
 
 struct kvg_meter *kvg_meter_new(void)
@@ -206,7 +208,7 @@ void kvg_meter_sweep(struct kvg_meter *meter)
     (void)sink;
 }
 
-/* Half of the time for each of the two ways to read or copy. */
+/* There are two ways to read and two to copy. Each gets half of the time. */
 static void memory_roofs(struct kvg_meter *meter, int64_t threads, struct kvg_roofs *out)
 {
     if (!meter->memory) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * work.c: the keys that the queries of a case see, counted exactly.
+ * work.c: counts the keys that the queries of a case see, and from them bytes and operations.
  */
 #include "work.h"
 
@@ -48,7 +48,7 @@ int64_t kvg_visible_flops(const struct kvg_prepared *p)
     return 4 * pairs * p->problem.q_heads * p->problem.head_dim;
 }
 
-/* Of a store: every stored token is read in the dtype of the source and written in that of the cache. */
+/* A store reads every stored token in the dtype of the source and writes it in the dtype of the cache. */
 static int64_t store_bytes(const struct kvg_prepared *p)
 {
     const int64_t element = kvg_dtype_bytes(p->problem.q_dtype) + kvg_dtype_bytes(p->problem.kv_dtype);

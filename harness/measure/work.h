@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * work.h: the least work of a case, in bytes and operations.
+ * work.h: the least work that a case needs, in bytes and operations.
  */
 #ifndef KVG_HARNESS_WORK_H
 #define KVG_HARNESS_WORK_H
@@ -10,16 +10,16 @@
 #include "harness/prepare/prepared.h"
 #include "results/row.h"
 
-/* Keys [*first, *last] of sequence `seq` that some query sees; *last < *first where there is none. */
+/* Keys [*first, *last] of sequence `seq` that at least one query sees. *last < *first if no key is seen. */
 void kvg_visible_range(const struct kvg_prepared *p, int64_t seq, int64_t *first, int64_t *last);
 
-/* Bytes of K and V that the case's queries see: what the gather roof reads and the least an attention call
- * must read. */
+/* Bytes of K and V that the case's queries see. The gather roof reads exactly these, and an attention call
+ * must read at least these. */
 int64_t kvg_visible_kv_bytes(const struct kvg_prepared *p);
-/* Multiplications and additions of QK and PV over the pairs that are visible, counted exactly. */
+/* Multiplications and additions of Q K^T and P V over the visible pairs of query and key. */
 int64_t kvg_visible_flops(const struct kvg_prepared *p);
 
-/* Fills bytes_moved and, for attention, flops. */
+/* Fills the columns bytes_moved and, for attention, flops. */
 void kvg_work_count(const struct kvg_prepared *p, struct kvg_row *row);
 
 #endif

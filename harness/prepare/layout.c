@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * layout.c: how long the sequences are and where their tokens live. Pages are dealt out in a shuffled
- * order with free pages among them, as in an engine that has served for a while; sequence lengths of a ragged
- * batch sit around page and tile boundaries, where kernels go wrong.
+ * layout.c: lengths of the sequences, sizes, and pages of their tokens.
+ *
+ * Pages are assigned in a shuffled order, and some between them stay free, as in an engine that has served
+ * requests for a while. The lengths of a ragged batch are close to page and tile boundaries, where kernels
+ * often have errors.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -11,7 +13,7 @@
 #include "parts.h"
 #include "prepared.h"
 
-/* A tile of most kernels is this long or divides it. */
+/* The tile of most kernels has this many keys, or a divisor of it. */
 #define TILE 128
 
 static int64_t clamp(int64_t x, int64_t low, int64_t high)
@@ -24,8 +26,8 @@ static int is_empty(const struct kvg_case *c, int64_t i)
     return c->batch >= 4 && i == 2;
 }
 
-/* Before lengths are made distinct: below, at, above a page boundary, then the same around a tile boundary.
- */
+/* Length of sequence i >= 1: the lengths are in turn one below, at and one above a page boundary, then the
+ * same at a tile boundary. kvg_layout_length makes neighbours different. */
 static int64_t boundary_length(const struct kvg_case *c, int64_t i)
 {
     int64_t k = i - 1 - (c->batch >= 4 && i > 2);
@@ -42,14 +44,14 @@ int64_t kvg_layout_length(const struct kvg_case *c, int64_t i)
     if (is_empty(c, i))
         return 0;
     int64_t length = boundary_length(c, i);
-    /* Neighbours differ: two that meet part by one. */
+    /* Neighbours have different lengths: where two would be equal, the second is shorter by one. */
     int64_t before = i == 1               ? c->context
                      : is_empty(c, i - 1) ? boundary_length(c, i - 2)
                                           : boundary_length(c, i - 1);
     return length == before && length > 1 ? length - 1 : length;
 }
 
-/* Length of sequence i of a prepared case, whose lengths moved on by `turn` sequences. */
+/* Length of sequence i of a prepared case after a rotation of the lengths by `turn` sequences. */
 static int64_t length_of(const struct kvg_prepared *p, int64_t i, int64_t turn)
 {
     struct kvg_case whole = p->c;
@@ -72,13 +74,13 @@ static int64_t pages_of(const struct kvg_case *c, int64_t length)
     return length / c->block_size + (length % c->block_size != 0);
 }
 
-/* Free pages: one in sixteen, and a few. */
+/* Number of free pages: 3, and one for every 16 owned pages. */
 static int64_t free_pages(int64_t owned)
 {
     return 3 + owned / 16;
 }
 
-/* a * b added to *sum; -1 when it leaves 64 bits. */
+/* Adds a * b to *sum. -1 when the result needs more than 64 bits. */
 static int add_product(int64_t *sum, int64_t a, int64_t b)
 {
     int64_t product;
@@ -112,12 +114,12 @@ static int sum_lengths(struct kvg_prepared *p, struct kvg_error *error)
     p->total_q = p->total_kv = 0;
     for (int64_t i = 0; i < c->batch; i++) {
         int64_t length = length_of(p, i, p->own->values.seed != c->seed), q_len = kvg_layout_q_len(c, length);
-        p->total_q += q_len; /* each below 2^31 */
+        p->total_q += q_len; /* cannot overflow: q_len is below 2^31 */
         p->total_kv += length;
         owned += pages_of(c, length);
         max_q_len = q_len > max_q_len ? q_len : max_q_len;
         if (p->total_kv > INT32_MAX || p->total_q > INT32_MAX)
-            break; /* too many already */
+            break; /* already too many */
     }
     p->num_blocks = owned + free_pages(owned);
     if (p->total_q > INT32_MAX || p->total_kv > INT32_MAX - KVG_PADDING_TOKENS || p->num_blocks > INT32_MAX)
@@ -133,7 +135,7 @@ static int sum_lengths(struct kvg_prepared *p, struct kvg_error *error)
     return 0;
 }
 
-/* Everything in bytes, against the memory there is. */
+/* Compares the bytes of all tensors and caches with the memory of the machine. */
 static int check_memory(const struct kvg_prepared *p, struct kvg_error *error)
 {
     const struct kvg_case *c = &p->c;
@@ -217,7 +219,7 @@ int kvg_layout_allocate(struct kvg_prepared *p, struct kvg_error *error)
     return 0;
 }
 
-/* The lengths of the case, `turn` places further on: the totals stay what they were. */
+/* The lengths of the case, rotated by `turn` sequences. Totals stay the same. */
 static void fill_lengths(struct kvg_prepared *p, int64_t turn)
 {
     const struct kvg_case *c = &p->c;
@@ -233,8 +235,8 @@ static void fill_lengths(struct kvg_prepared *p, int64_t turn)
     }
 }
 
-/* The i-th page of a shuffled deck: the deck lives in `deck`, and is shuffled one card a call from the front.
- */
+/* Returns the i-th page of a shuffled order. Each call is step i of a Fisher-Yates shuffle of `deck`, so the
+ * calls must be made for i = 0, 1, 2 ... */
 static int32_t deal(int32_t *deck, int64_t i, int64_t count, uint64_t seed)
 {
     uint64_t bits = kvg_random_bits(seed, KVG_STREAM_PAGES, 0, (uint32_t)i, 0, 0);
@@ -251,7 +253,7 @@ static void fill_pages(struct kvg_prepared *p, int32_t *deck, uint64_t seed)
     int64_t dealt = 0;
     for (int64_t b = 0; b < p->num_blocks; b++)
         deck[b] = (int32_t)b;
-    int32_t spare = deal(deck, dealt++, p->num_blocks, seed); /* a free page to point at */
+    int32_t spare = deal(deck, dealt++, p->num_blocks, seed); /* unused table entries name this free page */
     for (int64_t i = 0; i < c->batch; i++) {
         int32_t *table = p->block_table + i * p->block_table_stride;
         for (int64_t page = 0; page < p->block_table_stride; page++)

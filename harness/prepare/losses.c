@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * losses.c: what the scales of a case lose: the shares of values that saturate and that become zero.
+ * losses.c: the shares of values that saturate or become zero under the scales of a case.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -9,8 +9,9 @@
 #include "reference/clones.h"
 #include "prepared.h"
 
-/* Which bf16 magnitudes a scale loses: those beyond `over` and finite or infinite, and those up to `under`
- * that are not zero. A quotient never falls as the magnitude rises, so there is one such place each. */
+/* The bf16 magnitudes (bits without the sign) that a scale loses. Above `over`, infinity included, they
+ * saturate; up to `under`, zero excluded, they become zero. Two limits are enough, because the quotient grows
+ * with the magnitude. */
 struct limits {
     uint16_t over, under;
 };
@@ -30,15 +31,14 @@ static uint16_t largest_within(float scale, float most)
     return (uint16_t)within;
 }
 
-/* Codes up to half the smallest subnormal become zero, the half itself included, as it ties to zero, the even
- * code. */
+/* Quotients up to half the smallest subnormal become zero. Half is a tie, and zero is the even code. */
 static struct limits limits_of(const struct kvg_ref_format_info *format, float scale)
 {
     const float half = ldexpf(0.5f, format->min_exponent - format->mantissa_bits);
     return (struct limits){largest_within(scale, (float)format->max), largest_within(scale, half)};
 }
 
-/* What became of the values of one row. */
+/* Counts of one row: values that saturate, values that are not zero, and those of them that become zero. */
 struct losses {
     int32_t beyond, nonzero, lost;
 };
@@ -56,7 +56,7 @@ static struct losses count_row(const uint16_t *x, int32_t count, uint16_t over, 
     return (struct losses){beyond, nonzero, lost};
 }
 
-/* Shares of values beyond the largest code, and of non-zero values that round to zero. */
+/* Share of values that saturate, and share of the non-zero values that become zero. */
 static int count_losses(const struct kvg_prepared *p, const float *scale, const uint16_t *source,
                         double *saturated, double *flushed, struct kvg_error *error)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * options.h: what preparing needs beside the case.
+ * options.h: inputs of kvg_prepared_make besides the case.
  */
 #ifndef KVG_HARNESS_PREPARE_OPTIONS_H
 #define KVG_HARNESS_PREPARE_OPTIONS_H
@@ -9,10 +9,10 @@ struct kvg_input_cache;
 
 struct kvg_prepare_options {
     float q_constant, k_constant, v_constant; /* random_tokens: scale = absmax / constant */
-    struct kvg_input_cache *cache; /* inputs kept from case to case, borrowed; NULL: none are kept */
+    struct kvg_input_cache *cache; /* keeps inputs from case to case; borrowed; NULL: none are kept */
 };
 
-/* The most sequences that a part may have (kvg_prepared_make_part). */
+/* Greatest number of sequences of a part (kvg_prepared_make_part). */
 enum { KVG_PART_MOST = 4 };
 
 #endif

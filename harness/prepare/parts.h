@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * parts.h: the steps of kvg_prepared_make in their order. Private to this room.
+ * parts.h: the steps of kvg_prepared_make, in their order. Private to harness/prepare.
  */
 #ifndef KVG_HARNESS_PREPARE_PARTS_H
 #define KVG_HARNESS_PREPARE_PARTS_H
@@ -10,19 +10,20 @@
 #include "own.h"
 #include "prepared.h"
 
-/* Padding tokens at the end of slot_mapping. */
+/* Number of padding tokens at the end of slot_mapping. */
 #define KVG_PADDING_TOKENS 3
 
 /* ---- layout.c: lengths, sizes and pages ---- */
 
-/* Length and number of queries of sequence i, from the case alone. */
+/* From the case alone: the length of sequence i, and the number of queries of a sequence of `length` keys. */
 int64_t kvg_layout_length(const struct kvg_case *c, int64_t i);
 int64_t kvg_layout_q_len(const struct kvg_case *c, int64_t length);
-/* Sets totals, problem, num_blocks and strides, or refuses impossible sizes. Allocates nothing. */
+/* Sets totals, problem, num_blocks and strides. Allocates nothing. -1 with the error for impossible sizes. */
 int kvg_layout_sizes(struct kvg_prepared *p, struct kvg_error *error);
 int kvg_layout_allocate(struct kvg_prepared *p, struct kvg_error *error);
-/* Fills seq_lens, cu_*, row_table, block_table and slot_mapping. `seed` shuffles the pages. Where it is not
- * the case's own seed, the sequences also trade lengths. Sizes and totals stay those of kvg_layout_sizes. */
+/* Fills seq_lens, cu_*, row_table, block_table and slot_mapping. `seed` determines the order of the pages. If
+ * it is not the case's own seed, the lengths are rotated by one sequence. Sizes and totals stay those of
+ * kvg_layout_sizes. */
 int kvg_layout_fill(struct kvg_prepared *p, uint64_t seed, struct kvg_error *error);
 
 /* ---- scales.c: q_scale, k_scale and v_scale of the present values ---- */
@@ -31,7 +32,7 @@ int kvg_scales_measure(struct kvg_prepared *p, struct kvg_error *error);
 /* ---- losses.c: the shares k_saturated, v_saturated, k_flushed and v_flushed ---- */
 int kvg_losses_count(struct kvg_prepared *p, struct kvg_error *error);
 
-/* ---- prepare.c: the shape that inputs are asked for; the caller sets seq, context and q_len ---- */
+/* ---- prepare.c: the shape of a request for inputs; the caller sets seq, context and q_len ---- */
 struct kvg_input_shape kvg_prepared_shape(const struct kvg_prepared *p);
 
 #endif

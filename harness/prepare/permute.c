@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * permute.c: copies of a prepared case's inputs in another order, made by three maps: of pages, of heads and
- * of sequences, two of which are the identity.
+ * permute.c: copies of a prepared case's inputs in another order. There are three maps, for pages, heads and
+ * sequences, and two of them are the identity.
  */
 #include "permute.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Where everything goes. */
+/* Which of the maps is not the identity. */
 struct maps {
     const struct kvg_prepared *p;
     int reverse_pages, turn_heads, reverse_sequences;
-    int64_t group; /* query heads of a KV head */
+    int64_t group; /* number of query heads of a KV head */
 };
 
 static int64_t page_to(const struct maps *m, int64_t page)

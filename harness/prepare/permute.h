@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * permute.h: the same attention in another order. Pages lie elsewhere, heads carry other numbers, sequences
- * stand in another order: the answer is the old one, rearranged. No reference is needed to see that, so not
- * even a last bit can hide behind a bound.
+ * permute.h: the inputs of a case in another order: of pages, of heads or of sequences. The right output is
+ * the output of the case in the same new order. This needs no reference and no bound, so the comparison can
+ * be bit by bit.
  *
- *   pages      page number n becomes num_blocks - 1 - n, free pages too
- *   heads      KV head h becomes h + 1, the last becomes 0, with its scales and its query heads; and within a
- *              group every query head moves on by one likewise
- *   sequences  the batch is taken from back to front
+ *   pages      page n becomes page num_blocks - 1 - n, free pages included
+ *   heads      KV head h becomes h + 1, and the last becomes 0, with their scales and query heads. Within
+ *              each group the query heads are rotated by one in the same way
+ *   sequences  the order of the batch is reversed
  */
 #ifndef KVG_HARNESS_PERMUTE_H
 #define KVG_HARNESS_PERMUTE_H
 
 #include "prepared.h"
 
-/* A call's inputs, rearranged, and where the rows of its output went. Owned, freed by kvg_permuted_free. */
+/* The rearranged inputs of a call, and the new places of the rows of its output. Owned; freed by
+ * kvg_permuted_free. */
 struct kvg_permuted {
     int32_t *block_table;     /* [batch, block_table_stride] */
     int32_t *seq_lens;        /* [batch] */
@@ -22,17 +23,18 @@ struct kvg_permuted {
     void *q;                  /* as p->q, or p->q8 on path fp8 */
     float *q_scale, *k_scale; /* as in p: [kv_heads] or [1] */
     float *v_scale;
-    void *k_cache, *v_cache; /* cache_elements each */
-    int64_t *row;            /* [total_q]: the row of the output that holds row i of the old one */
-    int64_t *head;           /* [q_heads]: likewise the head */
+    void *k_cache, *v_cache; /* [cache_elements] each */
+    int64_t *row;            /* [total_q]: new number of each query row */
+    int64_t *head;           /* [q_heads]: new number of each query head */
 };
 
-/* 0; 1 when the case has nothing that could be rearranged so (one sequence, one head, one page); -1 when out
- * of memory. p is whole: no frame, no part. After 1 and -1 there is nothing to free. */
+/* Makes the inputs in another order. 0; 1 if the case has only one page, head or sequence, so that nothing
+ * would change; -1 when out of memory. After 1 and -1 there is nothing to free. p must be a whole case,
+ * neither a frame nor a part. */
 int kvg_permuted_make(const struct kvg_prepared *p, enum kvg_rearrangement which, struct kvg_permuted *out);
 void kvg_permuted_free(struct kvg_permuted *m);
 
-/* Rows of `bytes` bytes per (row, head) of an output [total_q, q_heads], back in their old order. */
+/* Copies an output [total_q, q_heads], with `bytes` bytes per (row, head), back into the order of p. */
 void kvg_permuted_restore(const struct kvg_prepared *p, const struct kvg_permuted *m, const void *permuted,
                           int64_t bytes, void *restored);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * prepare.c: from a case to what a kernel is given: lengths and pages (layout.c), source values
- * (inputs/), scales (scales.c), and the caches filled by the reference's own quantiser into pages
- * that hold nothing but NaN before.
+ * prepare.c: makes the inputs of a kernel from a case.
+ *
+ * The steps: lengths and pages (layout.c), source values (harness/inputs), scales (scales.c), and the caches.
+ * The caches are filled with NaN, and then the reference's quantiser writes the tokens into their pages.
  */
 #include "prepare.h"
 
@@ -35,7 +36,7 @@ struct kvg_input_shape kvg_prepared_shape(const struct kvg_prepared *p)
                                     .span = c->context};
 }
 
-/* Q, K and V of every sequence, then NaN in the rows of the padding tokens. */
+/* Makes Q, K and V of every sequence, and NaN in the rows of the padding tokens. */
 static int fill_sources(struct kvg_prepared *p, struct kvg_error *error)
 {
     const struct kvg_case *c = &p->c;
@@ -87,7 +88,7 @@ static int quantise(struct kvg_prepared *p, struct kvg_error *error)
     return 0;
 }
 
-/* Everything behind the fields that say what is wanted: c, values, options, frame and those of a part. */
+/* Fills all other fields. The caller has set c, values, options, frame and the fields of a part. */
 static int prepare(struct kvg_prepared *out, struct kvg_error *error)
 {
     if (kvg_layout_sizes(out, error) || kvg_layout_allocate(out, error) ||
@@ -172,8 +173,8 @@ void kvg_prepared_special(struct kvg_prepared *p)
         p->v_scale[h] = kvg_scale_with_ties(kvg_ref_format_of(p->problem.kv_dtype), 2 * h + 1);
     }
     const int64_t n = p->total_kv * p->c.kv_heads * p->c.head_dim;
-    for (int64_t i = 0; i < n;
-         i++) { /* an odd factor visits all 65536, without an order that a head could follow */
+    /* An odd factor visits all 65536 codes, in an order unrelated to heads and dims. */
+    for (int64_t i = 0; i < n; i++) {
         p->k[i] = (uint16_t)(i * 40503);
         p->v[i] = (uint16_t)(i * 40503 + 32768);
     }
@@ -190,7 +191,7 @@ static void flip_signs(uint16_t *data, int64_t count)
         data[i] ^= 0x8000u;
 }
 
-/* Another layer of the captured file, never the present one; *only is set when there is no other. */
+/* Chooses another layer of the captured file. *only is 1 if the file has no other layer. */
 static int other_layer(struct kvg_prepared *p, uint64_t seed, int *only, struct kvg_error *error)
 {
     struct kvg_captured_info info;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * prepared.c: a prepared case as others see it: views for the reference, sizes, checks, and its end.
+ * prepared.c: functions on a prepared case: views for the reference, sizes, checks, and freeing it.
  */
 #include "prepared.h"
 
@@ -112,7 +112,8 @@ void kvg_prepared_dequantised(const struct kvg_prepared *p, struct kvg_ref_atten
     a->v = kvg_prepared_cache(p, &p->v_pages, p->v_scale);
 }
 
-/* Uniform: plain rows, one "block" a sequence. Ragged: pages of one token, whose table holds row numbers. */
+/* A uniform batch has contiguous rows: one "block" per sequence. A ragged batch is viewed as pages of one
+ * token, and the table holds row numbers. */
 static struct kvg_ref_kv source_view(const struct kvg_prepared *p, const uint16_t *data)
 {
     int64_t row = p->c.kv_heads * p->c.head_dim;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * prepared.h: a prepared case: the tensors, scales and pages that a kernel is given.
+ * prepared.h: a prepared case, which is the tensors, scales and pages that a kernel is given.
  *
  * All buffers are host memory and belong to the prepared case. The source tensors are bf16, the model's
- * dtype. The reference's quantiser fills the cache, so attention kernels are judged apart from store kernels.
+ * dtype. The reference's quantiser fills the cache, so a wrong store kernel cannot affect attention kernels.
  * Every slot that no sequence owns (page tails, free pages) holds NaN. Guard regions surround every buffer
  * (harness/memory/guard.h). prepare.h makes, renews and frees prepared cases.
  */
@@ -21,7 +21,7 @@
 struct kvg_prepared_own; /* own.h */
 
 struct kvg_prepared {
-    struct kvg_case c; /* of a part: batch is the part's */
+    struct kvg_case c; /* in a part, c.batch is the number of its sequences */
     struct kvg_problem problem;
     float softmax_scale; /* 1 / sqrt(head_dim) */
 
@@ -33,8 +33,7 @@ struct kvg_prepared {
 
     /* Unquantised tensors, bf16, contiguous. */
     uint16_t *q; /* [total_q, q_heads, head_dim]; no rows in phase store */
-    uint16_t
-        *k; /* [store_tokens, kv_heads, head_dim]: total_kv rows, then NaN in the rows of padding tokens */
+    uint16_t *k; /* [store_tokens, kv_heads, head_dim]: total_kv rows, then padding tokens, which are NaN */
     uint16_t *v; /* as k; k and v are NULL in a frame */
 
     /* Quantised tensors and scales. */
@@ -47,31 +46,31 @@ struct kvg_prepared {
     struct kvg_pages k_pages, v_pages; /* data = k_cache, v_cache; strides of the layout */
     int64_t num_blocks;                /* allocated pages, free ones included */
     int64_t cache_elements;            /* of each cache */
-    int32_t *block_table;       /* [batch, block_table_stride]. Entries behind the last page of a sequence
-                                          name a free page, so reads through them give NaN */
+    int32_t *block_table;       /* [batch, block_table_stride]. Entries after the last page of a sequence name
+                                   a free page, so reads through them give NaN */
     int64_t block_table_stride; /* one more than the longest sequence needs */
     int64_t *slot_mapping;      /* [store_tokens]: total_kv slots, then some padding tokens (-1) */
     int64_t store_tokens;
 
-    /* What the scales lost, as shares from 0 to 1. Saturated: values whose magnitude over the scale is beyond
-     * the largest code. Flushed: values that are not zero and became zero. 0 for a bf16 cache, NaN in a
-     * frame. Counted when the case is prepared, and not again when it is renewed. */
+    /* Losses, as shares from 0 to 1. Saturated: values whose magnitude over the scale is above the largest
+     * code, of all values. Flushed: values that became zero, of those that were not zero. 0 for a bf16 cache,
+     * NaN in a frame. Counted when the case is prepared, and not again when it is renewed. */
     double k_saturated, v_saturated, k_flushed, v_flushed;
 
     int frame; /* 1: made by kvg_prepared_make_frame */
 
-    /* Of a part; zeros elsewhere. */
+    /* Of a part; zeros in any other case. */
     int64_t part_of;          /* batch of the whole case */
-    struct kvg_problem whole; /* the problem of the whole case: what the kernel is given and plans with */
+    struct kvg_problem whole; /* problem of the whole case, which the kernel is given */
 
-    struct kvg_prepared_own *own; /* what only harness/prepare reads */
+    struct kvg_prepared_own *own; /* private to harness/prepare */
 };
 
-void kvg_prepared_free(struct kvg_prepared *p); /* p may be zeros, and freed twice */
+void kvg_prepared_free(struct kvg_prepared *p); /* p may be all zeros, or freed already */
 
 /* The case that the present values come from: c, but with the seed or layer of the last renewal. */
 const struct kvg_case *kvg_prepared_values(const struct kvg_prepared *p);
-/* The number that sequence i has in the whole case: i itself unless p is a part. */
+/* Number of sequence i in the whole case: i unless p is a part. */
 int64_t kvg_prepared_sequence(const struct kvg_prepared *p, int64_t i);
 
 /* Views for the reference: attention on the dequantised cache, and on the unquantised tensors. `threads` is
@@ -85,15 +84,15 @@ struct kvg_ref_kv kvg_prepared_cache(const struct kvg_prepared *p, const struct 
 /* Checks that no kernel wrote outside its buffers or changed its inputs, which were hashed at the end of
  * kvg_prepared_make. 0, or -1 with the name of the buffer. */
 int kvg_prepared_check(const struct kvg_prepared *p, struct kvg_error *error);
-/* The same, without the content of buffers that the case's kernel is not given: the unquantised K and V,
- * unless the case is a store. */
+/* The same, but the contents of buffers that the kernel is not given are not checked. These are the
+ * unquantised K and V, except in a store. */
 int kvg_prepared_check_shown(const struct kvg_prepared *p, struct kvg_error *error);
 
 /* Format of reference/ for a dtype of the ABI. */
 enum kvg_ref_format kvg_ref_format_of(enum kvg_dtype dtype);
 /* Bytes of an element of a dtype of the ABI. */
 int64_t kvg_dtype_bytes(enum kvg_dtype dtype);
-/* The byte that gives NaN of a dtype when repeated: 0x7f in e4m3 and e5m2, 0x80 in e4m3fnuz, else 0xff. */
+/* The byte whose repetition is NaN in a dtype: 0x7f for e4m3 and e5m2, 0x80 for e4m3fnuz, else 0xff. */
 int kvg_poison_byte(enum kvg_dtype dtype);
 /* Fills a cache of `elements` elements with NaN of its dtype. */
 void kvg_poison_cache(enum kvg_dtype dtype, void *cache, int64_t elements);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * scales.c: from the calibration of a case to its scales.
+ * scales.c: computes the scales of a case from its calibration.
  *
  *   none           1.0
  *   random_tokens  absmax over the random-token set / constant, in FP32
- *   dataset        what the observer made of the calibration set / largest value of the format
+ *   dataset        absmax over the calibration set, as the observer reduces it / largest value of the format
  *
  * e4m3fnuz: on platforms with that format vLLM loads a checkpoint's scale, absmax / 448, and doubles it, so
  * the largest code used is 224 of 240. It does not double the scales that it computes itself or takes as 1.0.
- * Q is quantised on the fp8 path alone, always to e4m3. Its scale per head is measured per query head, and
- * the largest of a GQA group counts for the group's KV head.
+ * Q is quantised on the fp8 path only, always to e4m3. Its scale per head is computed for each query head,
+ * and the largest in a GQA group is the scale of the group's KV head.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,7 +49,7 @@ static int bad_scale(const struct kvg_prepared *p, enum kvg_tensor tensor, int64
                     tensor_name[tensor], who, (double)scale, how, p->c.input);
 }
 
-/* Scales of one tensor as a checkpoint would hold them: one per head of the tensor, or one. */
+/* The scales of one tensor: one per head of the tensor (per_head) or one (per_tensor), as in a checkpoint. */
 static int measure(struct kvg_prepared *p, enum kvg_tensor tensor, float *scale, struct kvg_error *error)
 {
     struct kvg_input_shape shape = kvg_prepared_shape(p);
@@ -60,7 +60,7 @@ static int measure(struct kvg_prepared *p, enum kvg_tensor tensor, float *scale,
                                random ? KVG_SET_RANDOM_TOKENS : KVG_SET_CALIBRATION, &absmax, &samples,
                                error))
         return -1;
-    /* random_tokens sees one batch, however many samples the set is stored as */
+    /* random_tokens sees its set as one batch, so the number of stored samples does not matter. */
     kvg_ref_scales_from_absmax(absmax, samples, heads, per_head,
                                random ? KVG_REF_STATIC_MINMAX : p->c.observer, divisor(p, tensor), scale);
     free(absmax);

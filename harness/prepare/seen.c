@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * seen.c: one table says which buffers a case has, how large they are and where the host has them;
- * what the host has not is made by the device's own generator and store.
+ * seen.c: the inputs of a prepared case in the memory of the device.
+ *
+ * A table lists the buffers of a case, their sizes and their host addresses. Buffers that the host has are
+ * copied. K, V and caches of a frame are made by the device's generator and store.
  */
 #include "seen.h"
 
@@ -29,11 +31,10 @@ void kvg_seen_host(const struct kvg_prepared *p, struct kvg_seen *seen)
                               .slot_mapping = p->slot_mapping};
 }
 
-/* One buffer: `at` its place in struct kvg_seen, `host` NULL where it is made on the device. */
 struct piece {
     const char *name;
-    size_t at;
-    const void *host;
+    size_t at;        /* offset of its pointer in struct kvg_seen */
+    const void *host; /* NULL: made on the device */
     int64_t bytes;
 };
 enum { MOST_PIECES = 16 };
@@ -49,7 +50,7 @@ static int64_t cache_bytes(const struct kvg_prepared *p)
     return p->cache_elements * kvg_dtype_bytes(p->problem.kv_dtype);
 }
 
-/* The buffers of a case; their number. */
+/* Lists the buffers of a case. Returns their number. */
 static int list_pieces(const struct kvg_prepared *p, struct piece pieces[MOST_PIECES])
 {
     const int64_t q = p->total_q * p->problem.q_heads * p->problem.head_dim,
@@ -107,7 +108,7 @@ int kvg_seen_allocate(struct kvg_device_memory *m, const struct kvg_prepared *p,
 /* K or V. */
 struct tensor {
     enum kvg_tensor tensor;
-    void *source; /* seen->k or seen->v; NULL: only the cache is wanted */
+    void *source; /* seen->k or seen->v; NULL if only the cache is needed */
     const struct kvg_pages *pages;
     void *cache;
     const float *scale;
@@ -128,7 +129,7 @@ static int generate(struct kvg_device *d, const struct kvg_prepared *p, enum kvg
     shape.seq = kvg_prepared_sequence(p, seq);
     shape.context = p->seq_lens[seq];
     shape.q_len = p->cu_q_lens[seq + 1] - p->cu_q_lens[seq];
-    d->error[0] = '\0'; /* the host may run out of memory here, which is not the device's fault */
+    d->error[0] = '\0'; /* an error without this text is the host's: it may run out of memory here */
     if (kvg_generator_make(&shape, tensor, KVG_SET_EVALUATION, &generator, error))
         return -1;
     const int failed = d->ops->generate(d, &generator, shape.context, out);
@@ -148,7 +149,7 @@ static int store(struct kvg_device *d, const struct kvg_prepared *p, const struc
     return 0;
 }
 
-/* Sequence after sequence through `scratch`, which holds one. */
+/* Makes a cache. Each sequence is generated into `scratch`, which has room for one, and stored from there. */
 static int make_cache(struct kvg_device *d, const struct kvg_prepared *p, const struct kvg_seen *seen,
                       const struct tensor *t, uint16_t *scratch, struct kvg_error *error)
 {
@@ -159,7 +160,7 @@ static int make_cache(struct kvg_device *d, const struct kvg_prepared *p, const 
     return 0;
 }
 
-/* All sequences in a row, NaN in the rows of the padding tokens, and the cache they make. */
+/* Makes K or V of all sequences, NaN in the rows of the padding tokens, and the cache from them. */
 static int make_source(struct kvg_device *d, const struct kvg_prepared *p, const struct kvg_seen *seen,
                        const struct tensor *t, struct kvg_error *error)
 {
@@ -224,9 +225,9 @@ int kvg_seen_fill(struct kvg_device *device, struct kvg_device_memory *m, const 
     return 0;
 }
 
-/* ---------------------------------------------------------------- made right? */
+/* ---------------------------------------------------------------- comparison with the host */
 
-/* Says which code of a page is not the host's. */
+/* The error that names the first code of a page that differs from the host's. */
 static int say_difference(const struct kvg_prepared *part, int64_t i, int which, int64_t page,
                           const uint8_t *want, const uint8_t *got, struct kvg_error *error)
 {
@@ -251,7 +252,7 @@ static int say_difference(const struct kvg_prepared *part, int64_t i, int which,
                     (int)(2 * e), codes[0]);
 }
 
-/* Sequence i of the part: its pages packed on the device, brought here and compared. */
+/* Packs the pages of sequence i of the part on the device, copies them to the host and compares them. */
 static int compare_sequence(struct kvg_device *d, const struct kvg_prepared *frame,
                             const struct kvg_prepared *part, const struct kvg_seen *seen, int64_t i,
                             int which, void *packed, uint8_t *here, struct kvg_error *error)

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * seen.h: the inputs of a prepared case where its kernel sees them.
+ * seen.h: the inputs of a prepared case in the memory that its kernel reads.
  *
- * On a CPU that is the host's own memory. On a device they are buffers there, come by in one of two ways:
- *   mirrored  a case that the host prepared whole is copied;
- *   made      of a frame (prepare.h) the host has all but K, V and their caches: those are generated and
- * stored on the device, sequence by sequence, into pages that hold nothing but NaN before. That this made
- *             what the host would have made is not taken on trust: kvg_seen_compare holds the pages of a few
- *             sequences to a part that the host prepared, byte by byte.
- * Either way the buffers keep their addresses when the case is renewed.
+ * For a CPU kernel this is the host's own memory. For a device kernel the buffers are in device memory and
+ * are filled in one of two ways:
+ *   mirrored  The host prepared the whole case, and its buffers are copied.
+ *   made      The host prepared a frame (prepare.h), which lacks K, V and their caches. The device generates
+ *             and stores these, sequence by sequence, into pages filled with NaN. kvg_seen_compare checks the
+ *             result: it compares the pages of a few sequences, byte by byte, with a part that the host
+ *             prepared.
+ * The buffers keep their addresses when the case is renewed.
  */
 #ifndef KVG_HARNESS_SEEN_H
 #define KVG_HARNESS_SEEN_H
@@ -16,29 +17,29 @@
 #include "harness/memory/device_memory.h"
 #include "prepared.h"
 
-/* Named as in struct kvg_prepared; NULL where the phase has no use for it. */
+/* Named as in struct kvg_prepared. NULL where the phase does not need the buffer. */
 struct kvg_seen {
     void *q, *q8; /* attention */
     void *k, *v;  /* store */
     void *k_scale, *v_scale, *q_scale;
-    void *k_cache,
-        *v_cache; /* attention; store: what the kernel's caches must become, of a made case alone */
+    void *k_cache, *v_cache; /* attention; in a store of a made case: the expected caches of the kernel */
     void *block_table;
     void *seq_lens, *cu_q_lens; /* attention */
     void *slot_mapping;
 };
 
-/* The host's own buffers. */
+/* Fills seen with the host's own buffers. */
 void kvg_seen_host(const struct kvg_prepared *p, struct kvg_seen *seen);
-/* Allocates in m. 0, or -1 with the error (as device_memory.h has it). */
+/* Allocates the buffers in m. 0, or -1 with an error as in device_memory.h. */
 int kvg_seen_allocate(struct kvg_device_memory *m, const struct kvg_prepared *p, struct kvg_seen *seen,
                       struct kvg_error *error);
-/* Brings everything of p there, makes what p as a frame lacks, and seals it; again after p was renewed or
- * given special values. `device` is that of m. */
+/* Copies the buffers of p to the device, makes K, V and caches if p is a frame, and seals all. To be called
+ * again after p was renewed or got special values. `device` is the device of m. */
 int kvg_seen_fill(struct kvg_device *device, struct kvg_device_memory *m, const struct kvg_prepared *p,
                   const struct kvg_seen *seen, struct kvg_error *error);
-/* Caches of a made case against a part of it. Exit code KVG_EXIT_INCORRECT when they differ: tensor,
- * sequence, token and both codes; no kernel under test is to blame then. */
+/* Compares the caches of a made case with a part of it. A difference gives an error with exit code
+ * KVG_EXIT_INCORRECT, which names tensor, sequence, token and both codes. It is not an error of the kernel
+ * under test. */
 int kvg_seen_compare(struct kvg_device *device, struct kvg_device_memory *m, const struct kvg_prepared *frame,
                      const struct kvg_prepared *part, const struct kvg_seen *seen, struct kvg_error *error);
 

@@ -1,4 +1,4 @@
-# gnuplot missing or failing, a folder that cannot be made, bad options.
+# Errors: gnuplot is missing or fails, a folder cannot be made, options are wrong.
 /usr/bin/python3 "$KVG_SOURCE/tests/fixtures/make_results.py" > run.jsonl
 try() { "$KVGAUGE" plot "$@" 2>&1; echo "exit $?"; }
 mkdir empty broken
@@ -11,7 +11,7 @@ chmod +x broken/gnuplot
 PATH=$PWD/broken:$PATH try run.jsonl --out out --only roofline
 printf '#!/bin/sh\nkill -9 $$\n' > broken/gnuplot
 PATH=$PWD/broken:$PATH try run.jsonl --out out --only roofline
-ls out # the table is there, no half picture
+ls out # the table is there, an incomplete picture is not
 : > file
 try run.jsonl --out file/out
 try run.jsonl --out file

@@ -1,5 +1,5 @@
-# Includes follow harness/ROOMS: down its list, into another room by one of its doors. Two files include each other
-# in no loop, in no folder. reference/, kernels/, results/ and plots/ do not know the harness.
+# Includes follow harness/ROOMS: from other rooms, a file includes only doors of rooms that its own room sees. No files
+# include each other in a loop, in any folder. reference/, kernels/, results/ and plots/ include nothing of the harness.
 cd "$KVG_SOURCE" || exit
 includes() { # includes FOLDER: "FILE:LINE:#include "..."" of every quoted include below it
     find "$1" -type f | grep -E '\.(c|cc|cu|h|cuh|def)$' | LC_ALL=C sort | xargs -r grep -Hn '^ *# *include "'

@@ -1,5 +1,5 @@
-# rooms.sh finds what it should find: a tree with a wrong include, a private header, a file outside the rooms, a loop
-# and an upward line in ROOMS, each planted here.
+# rooms.sh finds each of these faults, which are added to a copy of the tree: a wrong include, a private header, a file
+# outside the rooms, a loop, and a line of ROOMS that names a room below it.
 tree=$PWD/tree
 mkdir tree
 (cd "$KVG_SOURCE" && tar cf - harness reference kernels results plots) | tar xf - -C tree
@@ -7,7 +7,7 @@ plant() { # plant FILE LINE: adds a line at the end of a file of the copy
     mkdir -p "$(dirname "tree/$1")"
     printf '%s\n' "$2" >> "tree/$1"
 }
-find_faults() { # what rooms.sh says of the copy, without line numbers
+find_faults() { # the output of rooms.sh on the copy, without line numbers
     KVG_SOURCE=$tree bash "$KVG_SOURCE/tests/cli/rooms.sh" | sed -E 's/:[0-9]+:/:/'
 }
 find_faults

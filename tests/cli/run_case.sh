@@ -1,4 +1,4 @@
-# --case: one row, whole, with every number under its column's name; and the library's JSON beside it.
+# --case: runs one row and prints every number with its column's name. The library's JSON is written too.
 # alone: a row that is timed, and must not be faster than its roofs
 # needs: python:h5py
 case='kernel=cpu/dequant_scalar phase=decode path=dequant kv_cache_dtype=fp8_e4m3 scheme=per_head calibration=dataset input=normal batch=1 context=40 heads=4/2 head_dim=32 block_size=16 layout=NHD threads=1 cache_state=cold'

@@ -1,13 +1,13 @@
-# The disk fills up in mid-run: the rows written so far are safe, and once there is room --resume does the rest.
-# The kernel waits from the third row on until the disk is full, so that it fills while there is something to write.
-# A mount needs a namespace of its own, which not every container allows.
+# The disk fills up during a run. The rows written before are kept, and with room again --resume runs the rest.
+# The kernel waits from the third row on until the disk is full, so that the disk fills before the run has ended.
+# A mount needs its own namespace, which not every container allows.
 ${CC:-cc} -O1 -shared -fPIC -I "$KVG_SOURCE/kernels" -o faulty.so "$KVG_SOURCE/tests/plugins/faulty.c" -lm || exit 1
 export KVG_FAULTY_GATE=$PWD/disk_is_full
 cat > inside.sh <<'IN'
 mount -t tmpfs -o size=1200k none mnt || exit
 "$KVGAUGE" run --plugin ./faulty.so --kernel faulty/waits --phase decode --input normal --context 64:1280:+64 --heads 4/2 \
     --head-dim 32 --threads 1 --cache-state none --quiet --out mnt/a.h5 > said 2>&1 & run=$!
-# A run that ends before has nothing to wait for: what it said is then shown all the same.
+# If the run ends earlier, the script does not wait, and the output of the run is shown.
 while kill -0 $run 2> /dev/null && { [ ! -s mnt/a.jsonl ] || [ "$(wc -l < mnt/a.jsonl)" -lt 3 ]; }; do sleep 0.05; done
 dd if=/dev/zero of=mnt/fill bs=4k 2> /dev/null
 touch "$KVG_FAULTY_GATE"

@@ -1,4 +1,4 @@
-# --dump: the tensors of rows that fail open in h5py, and say the same as the row.
+# --dump: h5py opens the tensors of failed rows, and they agree with the row.
 # needs: python:h5py python:numpy
 ${CC:-cc} -O1 -shared -fPIC -I "$KVG_SOURCE/kernels" -o faulty.so "$KVG_SOURCE/tests/plugins/faulty.c" -lm || exit 1
 shape="--phase decode --input normal --context 40 --heads 4/2 --head-dim 32 --threads 1 --cache-state none"

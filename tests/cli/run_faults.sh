@@ -1,4 +1,4 @@
-# Faulty kernels: each costs its row; the run goes on, says what happened, and how to see it again.
+# Faulty kernels: each affects only its own row. The run continues and reports the failure and its repro.
 ${CC:-cc} -O1 -shared -fPIC -I "$KVG_SOURCE/kernels" -o faulty.so "$KVG_SOURCE/tests/plugins/faulty.c" -lm || exit 1
 shape="--phase decode --input normal --context 40 --heads 4/2 --head-dim 32 --threads 1 --cache-state none"
 kernels=faulty/none,faulty/exits,faulty/killed,faulty/zeros,faulty/writes_past_out,faulty/refuses,faulty/needs_plan

@@ -1,4 +1,4 @@
-# Files that cannot be written are found out before the first case; what exists is never harmed.
+# Files that cannot be written are reported before the first case. Existing files are never changed.
 small="--phase decode --input normal --context 40 --heads 4/2 --head-dim 32 --threads 1 --kernel cpu/dequant_scalar --cache-state none --quiet"
 echo "--- a place where nothing can be made"
 "$KVGAUGE" run $small --out /proc/a.h5 2>&1; echo "exit $?"

@@ -1,6 +1,6 @@
-# A disk that is full or read-only is found out before the first case.
+# A disk that is full or read-only is reported before the first case.
 small="--phase decode --input normal --context 40 --heads 4/2 --head-dim 32 --threads 1 --kernel cpu/dequant_scalar --cache-state none --quiet"
-# Mounts need a namespace of their own, which not every container allows.
+# Mounts need their own namespace, which not every container allows.
 mkdir mnt
 if unshare -m mount -t tmpfs none mnt 2> /dev/null; then
     ns="unshare -m"

@@ -1,9 +1,9 @@
-# Ctrl-C in mid-run, kill -9 in mid-run, a torn journal: --resume goes on each time and no row is lost.
+# Ctrl-C during a run, kill -9 during a run, an incomplete last line of the journal: --resume continues, no row is lost.
 # needs: python:h5py
 ${CC:-cc} -O1 -shared -fPIC -I "$KVG_SOURCE/kernels" -o faulty.so "$KVG_SOURCE/tests/plugins/faulty.c" -lm || exit 1
 shape="--phase decode --input normal --context 40 --heads 4/2 --head-dim 32 --threads 1 --cache-state none"
-# A run measures the machine before it starts a worker, which takes many seconds where others keep the CPUs busy; so what
-# is waited for may take its time, and only a run that has ended is not waited for.
+# Before a worker starts, a run measures the machine. That takes many seconds when other programs keep the CPUs busy. So
+# the script waits for up to 200 s, but only as long as the run has not ended.
 wait_until() { for _ in $(seq 2000); do "$@" && return; kill -0 $pid 2> /dev/null || break; sleep 0.1; done; echo "in vain: $*"; }
 has_lines() { [ -e "$1" ] && [ "$(wc -l < "$1")" -ge "$2" ]; }
 has_worker() { worker=$(cat /proc/$pid/task/$pid/children 2> /dev/null); [ -n "$worker" ]; }
@@ -31,10 +31,10 @@ is_gone $worker || echo "the worker lives on"
 count a.h5
 
 echo "--- resume: the rest, and then nothing is left to do"
-# Two cases are left: the one that hangs, and one that must be done in time whatever else runs.
+# Two cases are left: one that hangs, and one that must end in time even on a busy machine.
 "$KVGAUGE" run --resume a.jsonl --quiet --timeout 15; echo "exit $?"
 count a.h5
-"$KVGAUGE" run --resume a.h5 --quiet --timeout 1; echo "exit $?" # the one that hangs alone
+"$KVGAUGE" run --resume a.h5 --quiet --timeout 1; echo "exit $?" # only the case that hangs
 "$KVGAUGE" show a.h5 --format csv --columns kernel,status,attempt | tr -d '\r'
 
 echo "--- resume with other cases adds them"

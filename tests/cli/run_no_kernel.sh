@@ -1,4 +1,4 @@
-# A case that no kernel takes makes a row with the reason. A run of only such rows reports that, also with --quiet.
+# A case that no kernel takes gives a row with the reason. A run of only such rows reports that, also with --quiet.
 try() { "$KVGAUGE" run "$@" --cache-state none --context 40 --quiet --out "$((++n)).h5" 2>&1; echo "exit $?"; }
 try --head-dim 7
 try --phase store --kernel 'cpu/fp8*'

@@ -1,5 +1,5 @@
-# --accumulate: rows that a model predicts. Recorded with errors and gains, never judged: one chain over values with a
-# mean loses output as the context grows, a flush every tile does not, and the exit code is 0 for both.
+# --accumulate: rows that a model predicts. Their errors and gains are recorded and not judged. For values with a mean,
+# one chain loses output as the context grows, and a flush after every tile does not. The exit code is 0 for both.
 # needs: python:h5py gnuplot
 "$KVGAUGE" run --path fp8 --calibration dataset --input v_nonneg --heads 2/1 --context 1k,8k --cache-state none \
     --accumulate fp32,hopper,hopper_two_level,hopper_two_level:16 --threads 1 --no-plots --quiet --out a.h5; echo "exit $?"

@@ -1,4 +1,4 @@
-# A kernel that plans once and goes by it for good: pages, lengths and scales are other ones in the next call.
+# Kernels that keep the plan of their first call are found: pages, lengths and scales are different in a later call.
 ${CC:-cc} -O1 -shared -fPIC -I "$KVG_SOURCE/kernels" -o faulty.so "$KVG_SOURCE/tests/plugins/faulty.c" -lm || exit 1
 shape="--input normal --context 40 --heads 4/2 --head-dim 32 --threads 1 --cache-state none"
 shape="$shape --batch 3 --lengths ragged --scheme per_head --calibration dataset"

@@ -1,4 +1,4 @@
-# Bad input: a message that names the file or the value, the right exit code, no output on stdout, no file changed.
+# Wrong input: the message names the file or the value, the exit code is right, stdout is empty, and no file changes.
 /usr/bin/python3 "$KVG_SOURCE/tests/fixtures/make_results.py" > run.jsonl
 "$KVGAUGE" show run.jsonl --format hdf5 --out run.h5
 head -c 50000 run.h5 > cut.h5

@@ -4,7 +4,7 @@ $python3 "$KVG_SOURCE/tests/fixtures/make_results.py" > run.jsonl
 "$KVGAUGE" show run.jsonl --format hdf5 --out run.h5
 "$KVGAUGE" show run.h5 > table || exit
 "$KVGAUGE" show run.jsonl | sed 's/run\.jsonl/run.h5/' | cmp - table && echo "journal and file: the same table"
-# Commands may be longer, because they are there to be copied.
+# Lines with commands may be longer, because the commands are meant to be copied.
 grep -v -e '^  rows: ' -e '^    kvgauge run' table | awk 'length($0) > 100 {print "too wide: " $0}'
 grep -c $'\033' table # no colour in a file
 # Each command that lists rows finds the rows of its part.

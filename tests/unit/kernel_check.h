@@ -286,7 +286,7 @@ static double sum_error(int bits, int64_t chain)
     return bits < 24 ? (double)chain * exp2(-bits) : 0;
 }
 
-/* One row; query token i of sequence seq, query head h. */
+/* One output row: query token i of sequence seq, query head h. */
 static void expect(const struct setting *s, const struct kvg_arithmetic *how, int64_t seq, int64_t i,
                    int64_t h, struct expected *e)
 {
@@ -404,7 +404,7 @@ static void run_kernel(const struct kvg_kernel *kernel, const struct shape *shap
     check_guards(s.lse, s.lse_bytes);
     check_guards(s.workspace, s.args.workspace_bytes);
 
-    /* Another number of threads, the same bits. */
+    /* Another number of threads must give the same bits. */
     first = malloc((size_t)s.out_bytes + 1);
     assert_non_null(first);
     memcpy(first, s.out, (size_t)s.out_bytes);

@@ -25,7 +25,7 @@ static inline uint64_t rng_bits(struct rng *r)
     return z ^ (z >> 31);
 }
 
-static inline double rng_unit(struct rng *r) /* (0, 1) */
+static inline double rng_unit(struct rng *r) /* uniform in (0, 1) */
 {
     return ((double)(rng_bits(r) >> 11) + 0.5) * 0x1p-53;
 }
@@ -65,7 +65,7 @@ enum v_pattern { V_NORMAL, V_NONNEG, V_SHIFT, V_OUTLIER, V_TREND, V_PATTERNS };
 enum scale_rule { SCALE_ABSMAX_448, SCALE_ABSMAX_200, SCALE_POWER_OF_TWO, SCALE_ONE, SCALE_RULES };
 
 struct values {
-    double q, k, v; /* sizes */
+    double q, k, v; /* magnitudes */
     enum k_pattern k_pattern;
     enum v_pattern v_pattern;
     enum scale_rule rule;
@@ -139,8 +139,8 @@ static inline void fill_cache_from(struct kvg_prepared *p, struct kvg_pages *pag
                         p->c.head_dim, p->slot_mapping, p->store_tokens, p->c.kv_heads, p->c.head_dim);
 }
 
-/* K (tensor 1) and V (2) of each KV head have a factor of their own, so that scales differ between heads. Q
- * is divided by the factor of K, so that logits do not. */
+/* K (tensor 1) and V (tensor 2) of each KV head have their own factor, so that scales differ between heads. Q
+ * is divided by the factor of K, so that the logits do not change. */
 static inline double head_factor(int64_t tensor, int64_t kv_head)
 {
     struct rng r = {(uint64_t)(tensor * 1000 + kv_head)};
@@ -148,7 +148,7 @@ static inline double head_factor(int64_t tensor, int64_t kv_head)
     return exp2(4.0 * rng_unit(&r) - 2.0);
 }
 
-/* Gives a prepared case other values, scales and caches. */
+/* Puts other values, scales and caches into a prepared case. */
 static inline void give_values(struct kvg_prepared *p, const struct values *all_heads, uint64_t seed)
 {
     struct rng r = {seed};
@@ -170,7 +170,7 @@ static inline void give_values(struct kvg_prepared *p, const struct values *all_
                     const uint16_t *q = p->q + (p->cu_q_lens[b] * heads + g * (heads / kv)) * d;
                     p->k[at] = kvg_ref_bf16_encode(k_value(&r, w, q, t, n, i, d));
                     p->v[at] = kvg_ref_bf16_encode(v_value(&r, w, t, n));
-                    if (w->k_pattern == K_VOCABULARY && t >= vocabulary) { /* the same few keys over again */
+                    if (w->k_pattern == K_VOCABULARY && t >= vocabulary) { /* repeats the same few keys */
                         const int64_t same = at - (t - (t * 7) % vocabulary) * kv * d;
                         p->k[at] = p->k[same];
                         p->v[at] = p->v[same];

@@ -27,7 +27,7 @@ static inline int64_t random_between(int64_t low, int64_t high)
     return low + (int64_t)(random_next() % (uint64_t)(high - low + 1));
 }
 
-/* Any values, contradictions included: formatting and parsing accept them. */
+/* Any values, contradictory ones included: formatting and parsing accept them. */
 static inline void random_case(struct kvg_case *c)
 {
     static const char *const kernels[] = {"best", "cpu/*", "cpu/dequant_avx2", "a=b", "x"};
@@ -78,7 +78,7 @@ static inline int same_case(const struct kvg_case *a, const struct kvg_case *b)
            a->cache_state == b->cache_state;
 }
 
-/* The case of a text, completed. 0, or -1 with the contradiction in error. */
+/* The complete case of a text. 0, or -1 with the contradiction in error. */
 static inline int complete_case(const char *text, struct kvg_case *c, struct kvg_error *error)
 {
     if (kvg_case_parse(text, c, error))

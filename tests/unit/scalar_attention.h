@@ -51,8 +51,8 @@ enum fault {
     FAULT_COUNT
 };
 
-/* Keys from `from` on with t / size % cycle = class count (1 + excess) times: in the row sum too, or in P V
- * alone. cycle 0: none. */
+/* A fault in some keys: key t >= from with t / size % cycle == class counts 1 + excess times, in P V alone or
+ * in the row sum too. cycle 0: no such keys. */
 struct scalar_wrong_keys {
     int64_t from, size, cycle, class;
     float excess;
@@ -62,11 +62,11 @@ struct scalar_wrong_keys {
 struct scalar_kernel {
     struct kvg_arithmetic declared;
     enum fault fault;
-    int narrow; /* Hopper's FP8 accumulation in both products, PV flushed to FP32 after each tile */
-    int half; /* bits: HALF_QK, HALF_PV; FP16 accumulators, see declare_half. FP8 caches, not scaled before */
-    int lanes;        /* partial sums of a dot product, 1 = one serial chain */
-    int sum_per_tile; /* 1: sums of a tile are formed apart and then added */
-    double exp_error; /* relative error added to each exponential, random, within the declared one */
+    int narrow;       /* Hopper's FP8 accumulation in both products, PV flushed to FP32 after each tile */
+    int half;         /* HALF_QK, HALF_PV or both: FP16 accumulators (declare_half); for FP8 caches */
+    int lanes;        /* number of partial sums of a dot product; 1 = one serial chain */
+    int sum_per_tile; /* 1: each tile is summed separately, and its sum is then added */
+    double exp_error; /* largest relative error, random, of each exponential; within the declared one */
     struct scalar_wrong_keys wrong;
 };
 
@@ -75,7 +75,7 @@ static inline enum kvg_ref_format scalar_format(enum kvg_dtype dtype)
     return kvg_ref_format_of(dtype);
 }
 
-/* q.k in `lanes` chains, which are then added up one after another. */
+/* q.k in `lanes` chains, which are then added one after the other. */
 static inline float scalar_dot(const float *a, const float *b, int64_t n, int lanes)
 {
     float lane[16] = {0}, sum = 0.0f;
@@ -86,7 +86,7 @@ static inline float scalar_dot(const float *a, const float *b, int64_t n, int la
     return sum;
 }
 
-/* An exponential with the declared error: the library's, off by a random part of exp_error. */
+/* An exponential with a random relative error of at most exp_error. */
 static inline float scalar_exp2(const struct scalar_kernel *k, float x, uint64_t salt)
 {
     struct rng r = {salt ^ (uint64_t)(int64_t)(x * 4096.0f)};
@@ -125,14 +125,14 @@ static inline float accumulate_13(float acc, const float *p, const float *v, int
     return truncated(sum, exponent_of(sum, NO_EXPONENT));
 }
 
-/* FP16 accumulation: products of operands that a power of two has moved to where sums do not overflow, fused
- * with additions that round to the nearest of 11 bits, steps of 2^-24 at the least. */
+/* FP16 accumulation. The operands are first multiplied by powers of two, so that sums do not overflow. Each
+ * fused multiply-add rounds to the nearest number of 11 bits, with a step of at least 2^-24. */
 enum { HALF_QK = 1, HALF_PV = 2 };
 #define HALF_MOST 65504.0
-#define HALF_TOP 224.0        /* no code is above it when times 2^-8 */
-#define HALF_SMALLEST 0x1p-14 /* normal */
+#define HALF_TOP 224.0        /* no code times 2^-8 is larger */
+#define HALF_SMALLEST 0x1p-14 /* smallest normal number of FP16 */
 
-/* Added to 1.5 * 2^42 times its power of two a number loses all but 11 bits, ties to even. */
+/* Rounds to 11 bits, ties to even: 1.5 * 2^42 times the power of two of x is added and subtracted again. */
 static inline double rounded_half(double x)
 {
     double power;
@@ -144,7 +144,8 @@ static inline double rounded_half(double x)
     return (x + magic) - magic;
 }
 
-/* No element of a row of Q reaches this once it is moved, and its largest at least half of it. */
+/* A row of Q is multiplied by a power of two, so that its largest element is below this limit and at least
+ * half of it. */
 static inline double half_q_limit(int64_t head_dim)
 {
     int exponent;
@@ -152,8 +153,8 @@ static inline double half_q_limit(int64_t head_dim)
     return ldexp(0.5, exponent);
 }
 
-/* What P is times, beside its own offset: `flush` products of it and the largest value are below HALF_MOST.
- */
+/* The factor of P, besides its own offset. With it the sum of `flush` products with the largest value is
+ * below HALF_MOST. */
 static inline double half_p_factor(int64_t flush)
 {
     int exponent;
@@ -194,7 +195,7 @@ static inline float half_dot(const float *q, const float *codes, int64_t n, int 
     return (float)(sum / factor * 0x1p8);
 }
 
-/* acc[head_dim] += the sums of `count` keys, in FP16 from flush to flush. */
+/* Adds the sums of `count` keys to acc[head_dim]. They are FP16 sums between two flushes. */
 static inline void half_values(const struct kvg_arithmetic *a, const float *p, const float *codes,
                                int64_t dim, int64_t count, float *acc)
 {
@@ -237,7 +238,7 @@ static inline void scalar_load(const struct scalar_row *r, const struct kvg_page
     kvg_ref_load_row(format, pages->data, scalar_index(r, pages, token), n, to);
     if (r->k->fault == FAULT_E5M2_AS_E4M3)
         for (int64_t d = 0; d < n; d++)
-            to[d] = isnan(to[d]) ? 0.0f : to[d]; /* a reader that guards against NaN hides the cause */
+            to[d] = isnan(to[d]) ? 0.0f : to[d]; /* a fault: replacing NaN by 0 hides its cause */
     if (scaled_first)
         for (int64_t d = 0; d < n; d++)
             to[d] *= scale;
@@ -249,7 +250,7 @@ static inline void scalar_load(const struct scalar_row *r, const struct kvg_page
             to[d] = kvg_ref_round(scalar_format(operand), to[d]);
 }
 
-/* Scales as the kernel sees them. */
+/* The scales that the kernel uses. */
 static inline float scalar_scale(const struct scalar_row *r, const float *scale)
 {
     return scale[(r->k->fault == FAULT_HEAD0_SCALES ? 0 : r->kv_head) * r->p->scale_stride];
@@ -309,7 +310,7 @@ static inline void scalar_tile(const struct scalar_row *r, int64_t from, int64_t
     }
     float alpha = s->max == -INFINITY ? 0.0f : scalar_exp2(k, (s->max - max) * log2e, 1);
     if (k->fault == FAULT_RESCALE_FORGOTTEN && alpha != 1.0f && s->updates++ == 1)
-        alpha = 1.0f; /* the second time that the max moves */
+        alpha = 1.0f; /* the second time that the maximum rises */
     s->max = max;
     s->sum *= alpha;
     for (int64_t i = 0; i < d; i++)
@@ -342,7 +343,7 @@ static inline void scalar_tile(const struct scalar_row *r, int64_t from, int64_t
         s->acc[i] += tile_acc[i];
 }
 
-/* Keys [begin, end) of one split, of which the row sees part. */
+/* Adds keys [begin, end) of one split, as far as the row sees them. */
 static inline void scalar_split(const struct scalar_row *r, int64_t begin, int64_t end,
                                 struct scalar_state *s)
 {
@@ -484,7 +485,7 @@ static inline void spoil(const struct kvg_prepared *p, enum fault fault, uint16_
         for (int64_t i = 0; i < rows; i++)
             lse[i] *= 1.44269504f;
         break;
-    case FAULT_LSE_SCALE_MISSING: /* the offset 2^8 left in */
+    case FAULT_LSE_SCALE_MISSING: /* the offset 2^8 is not removed */
         for (int64_t i = 0; i < rows; i++)
             lse[i] += 8.0f * 0.693147181f;
         break;
@@ -499,7 +500,7 @@ static inline void spoil(const struct kvg_prepared *p, enum fault fault, uint16_
         free(copy);
         break;
     }
-    case FAULT_OFFSET: /* a hundredth of the largest output, added everywhere */
+    case FAULT_OFFSET: /* 1 % of the largest output is added to every element */
     {
         float most = 0.0f;
         for (int64_t i = 0; i < elements; i++)

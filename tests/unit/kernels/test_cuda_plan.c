@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_plan.c: the work division of the Hopper decode kernel, without a GPU. The chunk boundaries are
+ * test_cuda_plan.c: the work division of the Hopper decode kernel, without a GPU. The chunk boundaries are
  * recomputed here in exact integers: every slab belongs to one chunk, a single round is even to one slab, and
  * what a block needs fits an H200 (132 multiprocessors, 232448 bytes of shared memory a block).
  */

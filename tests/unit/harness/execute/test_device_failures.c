@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_device_failures.c: a device that fails: lost by a kernel, too full, or not there at all. Each costs
- * rows, and no more of them than it must.
+ * test_device_failures.c: failures of a device: a kernel that loses it, too little memory, no device. Each
+ * affects only the rows that it must.
  */
 #include "tests/unit/loopback_case.h"
 #include "harness/execute/execute.h"
@@ -20,7 +20,7 @@ static int fails_to_launch(const struct kvg_attention_args *args)
     return KVG_EDEVICE;
 }
 
-/* Right until it is timed: then the launch fails. */
+/* Right until it is timed. Then its launch fails. */
 static int fails_when_timed(const struct kvg_attention_args *args)
 {
     device.fail_next_finish = device.starts > 0;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_device_faults.c: kernels with one fault each, and a case made wrong, on a loopback device: each is
- * found out by what should find it, whether the host or the device made the case.
+ * test_device_faults.c: kernels with one fault each, and a case that the device makes wrong, on a loopback
+ * device. The check that is meant for the fault finds it, whether the host or the device made the case.
  */
 #include "tests/unit/loopback_case.h"
 #include "harness/prepare/prepared.h"
 #include "harness/execute/execute.h"
 
-/* On a stream of its own. */
+/* Runs on a stream of its own, so it does not wait for the caller's stream. */
 static int own_stream(const struct kvg_attention_args *args)
 {
     overtakes = 1;
@@ -16,7 +16,7 @@ static int own_stream(const struct kvg_attention_args *args)
     return code;
 }
 
-/* A thousandth too large in head 1. */
+/* A plain kernel whose head 1 is too large by 0.1 %. */
 static int plain_wrong(const struct kvg_attention_args *args)
 {
     const int code = plain(args);
@@ -54,7 +54,7 @@ static void forget(void)
     remembered_lse = NULL;
 }
 
-/* Answers with its first answer. */
+/* Returns its first output again in every later call. */
 static int stale(const struct kvg_attention_args *args)
 {
     const struct kvg_attention_args a = inside(args);
@@ -74,7 +74,7 @@ static int stale(const struct kvg_attention_args *args)
     return code;
 }
 
-/* Sequence 3, head 5 is 2 % too large. */
+/* Sequence 3, head 5 is too large by 2 %. */
 static int one_sequence(const struct kvg_attention_args *args)
 {
     const int code = dequant(args);
@@ -85,7 +85,7 @@ static int one_sequence(const struct kvg_attention_args *args)
     return code;
 }
 
-/* The log-sum-exp of sequence 3, head 5 is off by a thousandth. */
+/* The log-sum-exp of sequence 3, head 5 is too large by 0.001. */
 static int one_lse(const struct kvg_attention_args *args)
 {
     const int code = dequant(args);
@@ -95,7 +95,7 @@ static int one_lse(const struct kvg_attention_args *args)
     return code;
 }
 
-/* A query of an empty sequence gets a one instead of zeros; sequence 2 of a ragged batch is empty. */
+/* The query of an empty sequence gets a 1 instead of zeros. Sequence 2 of a ragged batch is empty. */
 static int empty_row(const struct kvg_attention_args *args)
 {
     const int code = dequant(args);
@@ -104,7 +104,7 @@ static int empty_row(const struct kvg_attention_args *args)
     return code;
 }
 
-/* Offsets of 32 bits: what lies further than 2^32 elements into the cache is looked for at its beginning. */
+/* Has offsets of 32 bits: for pages after the first 2^32 elements of the cache it reads the beginning. */
 static int narrow_offsets(const struct kvg_attention_args *args)
 {
     struct kvg_attention_args a = inside(args);
@@ -128,15 +128,15 @@ static int quantize_by_division(const struct kvg_quantize_q_args *args)
     return KVG_OK;
 }
 
-/* The last token goes nowhere. */
+/* Does not store the last token. */
 static int store_forgets(const struct kvg_store_args *args)
 {
     struct kvg_store_args a = *args;
-    a.tokens -= 4; /* three padding tokens, and one */
+    a.tokens -= 4; /* three padding tokens and one token */
     return store(&a);
 }
 
-/* Quotients by a product with the reciprocal. */
+/* Multiplies by the reciprocal instead of dividing. */
 static int store_by_reciprocal(const struct kvg_store_args *args)
 {
     const struct kvg_problem *p = args->problem;
@@ -183,7 +183,7 @@ static int set_up(void **state)
     return loopback_set_up(kernels, (int)(sizeof kernels / sizeof kernels[0]));
 }
 
-/* ---------------------------------------------------------------- what finds them */
+/* ---------------------------------------------------------------- the checks that find them */
 
 static void stray_writes_are_found(void **state)
 {
@@ -201,7 +201,7 @@ static void stray_writes_are_found(void **state)
     }
 }
 
-/* Right until its stream is busy. */
+/* A kernel that is right only while the stream is idle. */
 static void a_stream_of_its_own_is_found(void **state)
 {
     struct setting s;
@@ -233,12 +233,12 @@ static void narrow_offsets_are_found(void **state)
     expect(&s, "narrow_offsets", "", KVG_INCORRECT, "in pages far into the cache");
     end(&s);
     begin(&s);
-    device.capacity = INT64_C(1) << 30; /* no room for such a cache: then it is not tried */
+    device.capacity = INT64_C(1) << 30; /* without room for such a cache there is no run in far pages */
     expect(&s, "narrow_offsets", "", KVG_PASSED, "");
     end(&s);
 }
 
-/* Sequence 3 is not in the part: only the plain kernel has looked at it. */
+/* Sequence 3 is not in the part, so only the comparison with the plain kernel can find the fault. */
 static void a_fault_in_one_sequence_is_found(void **state)
 {
     struct setting s;
@@ -252,7 +252,7 @@ static void a_fault_in_one_sequence_is_found(void **state)
            "sequence 2 head 0: a row without a visible key");
     end(&s);
     begin_where(&s, 1);
-    s.source.plain = "cuda/loop_absent"; /* nobody looks: the row says so */
+    s.source.plain = "cuda/loop_absent"; /* not found, and the row says what was not checked */
     run(&s, "one_sequence", "", &row);
     expect_row(&row, KVG_PASSED, "4 of 6 sequences checked: there is no kernel 'cuda/loop_absent'");
     assert_int_equal(row.n_device_checked, -1);
@@ -260,7 +260,7 @@ static void a_fault_in_one_sequence_is_found(void **state)
     end(&s);
     begin(&s);
     expect(&s, "one_sequence", "", KVG_INCORRECT,
-           "sequence 3"); /* mirrored: the references look everywhere */
+           "sequence 3"); /* mirrored: the reference covers all sequences */
     end(&s);
 }
 
@@ -274,8 +274,9 @@ static void a_wrong_plain_kernel_is_not_believed(void **state)
     end(&s);
 }
 
-/* One value of one sequence. The part has sequences 1, 0, 5, 4: one of them is found by the pages, another by
- * nobody, for kernel and plain kernel agree on what lies there. */
+/* The device makes one value of one sequence wrong. The part has sequences 1, 0, 5 and 4, and the comparison
+ * of their pages finds it. In any other sequence it would not be found, because kernel and plain kernel read
+ * the same wrong value. */
 static void a_case_made_wrong_is_found(void **state)
 {
     struct setting s;
@@ -300,7 +301,7 @@ static void wrong_stores_are_found(void **state)
         expect(&s, "store_forgets", "phase=store path=none", KVG_INCORRECT, "(sequence 5 token 149)");
         end(&s);
     }
-    begin(&s); /* a scale of a power of two makes both rules alike; special values do not */
+    begin(&s); /* with scale 1 both rules give the same codes, with special values they differ */
     expect(&s, "store_by_reciprocal", "phase=store path=none calibration=none scheme=per_tensor",
            KVG_INCORRECT, "with special values");
     expect(&s, "fp8_dividing", "path=fp8 calibration=none scheme=per_tensor", KVG_INCORRECT,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_device_loopback.c: the harness on a device, without one: right kernels pass in every phase, whether
- * the host or the device made the case, and the row counts what was looked at. Kernels of the CPU run in the
- * memory of a loopback device, whose addresses end a program that touches them by itself.
+ * test_device_loopback.c: the harness on a loopback device. Right kernels pass in every phase, whether the
+ * host or the device made the case, and the row has the right number of checked elements. CPU kernels run in
+ * the memory of the device. Host code that accesses a device address ends the program.
  */
 #include "harness/memory/guard.h"
 #include "tests/unit/loopback_case.h"
@@ -46,7 +46,7 @@ static void right_kernels_pass(void **state)
     }
 }
 
-/* The whole output is compared, a part of it by the host. */
+/* The whole output is compared, and a part of it with the reference on the host. */
 static void right_kernels_pass_where_the_device_makes_the_case(void **state)
 {
     (void)state;
@@ -71,8 +71,8 @@ static void right_kernels_pass_where_the_device_makes_the_case(void **state)
     }
 }
 
-/* Whatever the values look like, one verified sequence of few keys is enough to judge the others by: no
- * alarm. With the smallest part the allowances have the least to go by. */
+/* No false alarm, for any input distribution, when the host verifies the smallest part: one sequence of few
+ * keys. The allowances for the other sequences are estimated from it, so this is the hardest case. */
 static void right_kernels_raise_no_alarm(void **state)
 {
     static const char *const inputs[] = {"normal",  "outlier", "channel_outlier", "sink",  "v_nonneg",
@@ -99,8 +99,8 @@ static void right_kernels_raise_no_alarm(void **state)
     end(&s);
 }
 
-/* Numbers of output elements, counted by hand: six sequences of one query, eight heads of 64. The part is
- * sequences 1 (seed mod 6), 0, 5 (the last of equals) and 4. */
+/* Numbers of output elements, counted by hand: six sequences of one query, eight heads of 64. The part has
+ * sequences 1 (seed mod 6), 0, 5 (the last of those of equal length) and 4. */
 static void elements_are_counted(void **state)
 {
     struct setting s;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_device_times.c: timing on a loopback device: a timed row has every figure of the device's clock, roofs
- * and meter, calls can be recorded and replayed, and energy is divided among the calls it belongs to.
+ * test_device_times.c: timing on a loopback device. A timed row has all numbers of the device's clock, roofs
+ * and power meter. Calls can be recorded and replayed. The energy is divided by the number of calls.
  */
 #include "tests/unit/loopback_case.h"
 #include "harness/machine/clock.h"
@@ -9,7 +9,7 @@
 #include "harness/execute/timing.h"
 #include "harness/execute/device_calls.h"
 
-/* Right as long as nobody has recorded it: a replay comes without the plan that the call had. */
+/* Right when it is called, and wrong in replays after the third. */
 static int wrong_when_replayed(const struct kvg_attention_args *args)
 {
     const int code = dequant(args);
@@ -56,7 +56,7 @@ static void energy_belongs_to_calls(void **state)
     (void)state;
     assert_true(kvg_energy_of_call(12, 3, 1) == 4);
     assert_true(kvg_energy_of_call(12, 3, KVG_ENERGY_SHARE) == 4);
-    assert_true(isnan(kvg_energy_of_call(12, 3, 0.79))); /* most of it may be the flushes' */
+    assert_true(isnan(kvg_energy_of_call(12, 3, 0.79))); /* the flushes may have used too much of it */
     assert_true(isnan(kvg_energy_of_call(12, 3, NAN)));
     assert_true(isnan(kvg_energy_of_call(12, 0, 1)));
     assert_true(isnan(kvg_energy_of_call(NAN, 3, 1)));
@@ -75,7 +75,7 @@ static void timed_rows_are_complete(void **state)
     timed(&s, "fp8", "path=fp8 cache_state=cold window=32", "loopback clock (");
     timed(&s, "store", "phase=store path=none cache_state=cold", "loopback clock (");
     timed(&s, "store", "phase=store path=none cache_state=hot", "loopback clock (");
-    assert_int_equal(device.roofs, 1); /* the slow ones, once a session */
+    assert_int_equal(device.roofs, 1); /* the slow roofs are measured once per session */
     assert_int_equal(device.replays, 0);
     make_there(&s);
     end(&s);
@@ -106,8 +106,7 @@ static void calls_are_recorded_and_replayed(void **state)
     end(&s);
 }
 
-/* A rate that no memory has: 6 * 150 keys in no time at all would be one; here the roofs are set so low that
- * any time is too short. */
+/* The floor of the clock is set to an hour, so that every time is below it. */
 static void a_time_below_the_floor_is_remarked(void **state)
 {
     struct setting s;
@@ -119,7 +118,7 @@ static void a_time_below_the_floor_is_remarked(void **state)
     s.session->device.linear = (struct kvg_device_roofs){.floor = 3600};
     s.session->device.linear_taken = kvg_now();
     run(&s, "dequant", "cache_state=cold", &row);
-    expect_row(&row, KVG_PASSED, "the time is not to be trusted");
+    expect_row(&row, KVG_PASSED, "the time is not reliable");
     assert_true(row.time_floor == 3600 && isnan(row.read_roof));
     kvg_row_free(&row);
     end(&s);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_false_alarms.c: right kernels must pass. Random cases over dtypes, schemes, paths, phases, shapes,
- * sizes from 1e-4 to 1e4, softmax from flat to one-hot; kernels with every arithmetic that can be declared
- * and FP32 sums in several orders; and the FP64 oracle rounded to bf16.
+ * test_false_alarms.c: right kernels must pass. The cases are random: dtypes, schemes, paths, phases, shapes,
+ * magnitudes from 1e-4 to 1e4, and softmax from flat to one-hot. The kernels have every arithmetic that can
+ * be declared, and FP32 sums in several orders. The FP64 oracle, rounded to bf16, must pass too.
  *
- * KVG_TEST_CASES sets the number of cases (default 200), KVG_TEST_SEED the first seed. The distribution of
- * ratios is printed, and must stay inside the bounds with the room that the derivation promises.
+ * KVG_TEST_CASES sets the number of cases (default 200), KVG_TEST_SEED the first seed. The test prints the
+ * distribution of the ratios. They must be inside the bounds with the margin that the derivation gives.
  */
 #include <stdarg.h>
 #include <setjmp.h>
@@ -22,7 +22,7 @@
 #include "tests/unit/scalar_attention.h"
 #include "harness/prepare/prepare.h"
 
-/* What the stub kernel declares: set before kvg_expectation_make. */
+/* The declaration of the stub kernel. It is set before kvg_expectation_make. */
 static struct kvg_arithmetic declaration;
 
 static void declare(const struct kvg_problem *problem, int64_t seq_len, struct kvg_arithmetic *out)
@@ -87,7 +87,7 @@ static struct kvg_case random_case(struct rng *r)
     return c;
 }
 
-/* Sizes: the standard deviation of a logit from flat (1e-3) to one-hot (300), K and V from 1e-4 to 1e4. */
+/* Magnitudes: standard deviation of a logit from 1e-3 (flat) to 300 (one-hot), K and V from 1e-4 to 1e4. */
 static struct values random_values(struct rng *r, const struct kvg_case *c)
 {
     struct values w;
@@ -185,14 +185,18 @@ static void print_series(const char *name, double *x, int64_t n)
 
 /* ---------------------------------------------------------------- tails */
 
-/* The thresholds are tail bounds, so they can be held to at any rate, and failures counted where they show. z
- * of a number: at which multiple of a standard deviation a normal variable is as rare as the limit that the
- * number just passes. Two tables: each    every number (element, row, group, class of keys) against limits of
- * its own. The share of a case's numbers beyond z lies in [0, 1] and has a mean of 2 Q(z) at most, and cases
- * are independent, so the mean m over n cases is above that with a chance of exp(-n D(m, 2 Q(z))) at most
- * (Hoeffding; D the divergence of two coins). cases   all numbers of a check and a case together, as in
- * earnest (z = 5.1 there). A case fails or not: the count is binomial. Gain and offset come once more without
- * KVG_GAIN_ALLOWANCE, which hides their tails. */
+/* The thresholds of the harness are tail bounds. They can therefore be tested with lower thresholds too, at
+ * which failures are frequent enough to be counted.
+ *
+ * z of a number is a multiple of a standard deviation: a normal variable is beyond z as rarely as a right
+ * number may be beyond the limit that this number just passes. There are two tables:
+ *   each   Every number (element, row, group, class of keys) has a limit of its own. The share of a case's
+ *          numbers beyond z is in [0, 1], and its mean is at most 2 Q(z). The cases are independent. So the
+ *          probability that the mean over n cases is m or more is at most exp(-n D(m, 2 Q(z))) (Hoeffding;
+ *          D is the divergence of two Bernoulli distributions).
+ *   cases  All numbers of a check and a case together have one limit, as in the harness (where z is 5.1). A
+ *          case fails or does not fail, so the number of failures is binomial.
+ * Gain and offset are tested a second time without KVG_GAIN_ALLOWANCE, which hides their tails. */
 enum { LEVELS = 7, BISECTIONS = 5, RANDOM_CHECKS = 10, FREE_GAIN = 8 };
 static const double levels[LEVELS] = {0.0, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0};
 static const struct {
@@ -203,14 +207,14 @@ static const struct {
                                   {"slot", KVG_CHECK_SLOT},         {"page", KVG_CHECK_PAGE},
                                   {"split", KVG_CHECK_SPLIT},       {"rms", KVG_CHECK_RMS},
                                   {"gain -", KVG_CHECK_GAIN},       {"offset -", KVG_CHECK_OFFSET}};
-/* Chance that tails which hold exactly fail this test, by all numbers of both tables together. */
+/* Probability that this test fails although the tails hold exactly, over all numbers of both tables. */
 #define TABLE_ALPHA 1e-6
 
 struct tails {
     int64_t n[RANDOM_CHECKS], numbers[RANDOM_CHECKS];
-    double each[RANDOM_CHECKS][LEVELS];   /* sum over cases of the share of numbers beyond */
-    int64_t cases[RANDOM_CHECKS][LEVELS]; /* that fail */
-    double largest[RANDOM_CHECKS];        /* z of a case that fails; 0: none does beyond 0 */
+    double each[RANDOM_CHECKS][LEVELS];   /* sum over cases of the share of numbers beyond the level */
+    int64_t cases[RANDOM_CHECKS][LEVELS]; /* number of cases that fail at the level */
+    double largest[RANDOM_CHECKS];        /* largest z at which a case fails; 0: none fails beyond 0 */
 };
 
 static double chance_beyond(double z)
@@ -218,7 +222,7 @@ static double chance_beyond(double z)
     return erfc(z / sqrt(2.0));
 }
 
-/* Numbers that fail at z, and of how many. */
+/* How many numbers fail at z, and of how many. */
 struct beyond {
     double failures[RANDOM_CHECKS], of[RANDOM_CHECKS];
     double any;
@@ -241,7 +245,7 @@ static void hold_to(struct kvg_expectation *e, const uint16_t *out, const float 
     }
 }
 
-/* The z at which the cases that fail at `low` and not at `high` stop failing. */
+/* The z above which cases no longer fail, for cases that fail at `low` and not at `high`. */
 static void find_largest(struct kvg_expectation *e, const uint16_t *out, const float *lse, int k, double low,
                          double high, struct tails *t)
 {
@@ -281,7 +285,7 @@ static void count_tails(struct kvg_expectation *e, const uint16_t *out, const fl
                          t);
 }
 
-/* Largest chance of a mean of m or more over n cases. */
+/* Upper bound of the probability that the mean over n cases is m or more. */
 static double mean_tail(double m, double p, double n)
 {
     if (m <= p || p >= 1.0)
@@ -295,7 +299,7 @@ static double count_tail(int64_t count, double p, int64_t n)
     return count == 0 || p >= 1.0 ? 1.0 : gsl_cdf_binomial_Q((unsigned)(count - 1), p, (unsigned)n);
 }
 
-/* One table; counts the shares that are larger than the tails allow. */
+/* Prints one table. Returns the number of shares that are larger than the tails allow. */
 static int print_tails(const struct tails *t, int each)
 {
     int heavy = 0;
@@ -465,15 +469,18 @@ static void test_right_kernels_pass(void **state)
            (long long)mistrusted);
     const int heavy = print_tails(&tails, 1) + print_tails(&tails, 0);
     assert_int_equal(alarms, 0);
-    assert_int_equal(heavy, 0);        /* the shares with a ! */
-    assert_true(50 * mistrusted <= n); /* and the bounds are not bought with doubt */
+    assert_int_equal(heavy, 0);        /* shares that are printed with a ! */
+    assert_true(50 * mistrusted <= n); /* the checks must be able to judge at least 98 % of the cases */
 }
 
-/* Right cases that were called wrong once. Subnormal operands in an accumulator of 14 bits, in P V and in Q
- * K^T (with zeros that counted as large there); P that a hair moves across a rounding boundary, for a
- * thousand equal keys at once; the same for keys that FP16 sums stray alike, and for all keys where they
- * stray the running max; a piece of the context whose largest logit is 2000 below that of the row; products
- * below the smallest normal of FP16. */
+/* Right cases that earlier versions of the checks called wrong:
+ *   - subnormal operands in an accumulator of 14 bits, in P V and in Q K^T (where zeros counted as large)
+ *   - a P so close to a rounding boundary that a tiny error moves it across, for a thousand equal keys at
+ *   once
+ *   - the same for keys whose FP16 sums all err in the same way, and for all keys, where the running maximum
+ *   does
+ *   - a part of the context whose largest logit is 2000 below that of the row
+ *   - products below the smallest normal number of FP16 */
 static void test_cases_that_were_false_alarms(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_rates.c: what a time is worth against the roofs, with times and roofs set by hand; and that a time no
- * machine can have is suspect.
+ * test_rates.c: rates and shares of the roofs, with times and roofs set by hand. A time that no machine can
+ * reach makes the row suspect.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -24,11 +24,11 @@ struct fixture {
     struct kvg_case c;
     struct kvg_row row;
     struct kvg_rating rating;
-    double roof_again; /* what every roof is when it is measured again */
-    int taken;         /* times that roofs were measured again */
+    double roof_again; /* the value of every roof when it is measured again */
+    int taken;         /* how often the roofs were measured again */
 };
 
-/* As the harness does it: the higher of two measurements counts. */
+/* As in the harness, the higher of two measurements counts. */
 static void take_roofs(void *context, int again)
 {
     struct fixture *f = context;
@@ -96,10 +96,10 @@ static void shares_of_a_cold_decode(void **state)
     assert_near(f.row.pct_read_roof, 40);
     assert_near(f.row.pct_gather_roof, 50);
     assert_near(f.row.pct_flop_roof, 32);
-    assert_near(f.row.pct_roofline, 40); /* the bytes are the longer part */
+    assert_near(f.row.pct_roofline, 40); /* the bytes take longer than the operations */
     f.row.flop_roof = 20e9;
     kvg_rates_fill(&f.rating);
-    assert_near(f.row.pct_roofline, 80); /* now the flops are */
+    assert_near(f.row.pct_roofline, 80); /* now the operations take longer */
     tear_down(&f);
 }
 
@@ -112,7 +112,7 @@ static void shares_of_a_hot_decode(void **state)
     f.row.time_median = 8192 / 40e9;
     f.row.flop_roof = 1e15;
     kvg_rates_fill(&f.rating);
-    assert_near(f.row.pct_roofline, 40); /* of the cache, into which 8 KiB fit */
+    assert_near(f.row.pct_roofline, 40); /* of the cache roof: 8 KiB fit into the cache */
     assert_true(isnan(f.row.pct_read_roof) && isnan(f.row.pct_gather_roof));
     tear_down(&f);
 }
@@ -152,7 +152,8 @@ static void no_throughput_unless_passed(void **state)
     }
 }
 
-/* 8 KiB in a picosecond is beyond every memory and every cache: the time stays, the rates do not. */
+/* 8 KiB in a picosecond is more than any memory or cache can deliver. The row keeps the time and has no
+ * rates. */
 static void faster_than_the_machine_is_suspect(void **state)
 {
     static const char *const states[] = {"cold", "hot"}, *const phases[] = {"decode", "store"};
@@ -168,12 +169,12 @@ static void faster_than_the_machine_is_suspect(void **state)
         assert_true(strtod(f.row.reason, NULL) > 1000); /* the ratio is stated */
         assert_true(isnan(f.row.kv_bytes_per_second) && isnan(f.row.pct_roofline));
         assert_near(f.row.time_median, 1e-12);
-        assert_int_equal(f.taken, 2); /* before the row was called suspect */
+        assert_int_equal(f.taken, 2); /* before the row became suspect */
         tear_down(&f);
     }
 }
 
-/* A hot case that does not fit the cache is held against the memory. */
+/* A hot case that does not fit into the cache is compared with the memory roof. */
 static void a_hot_case_beyond_the_cache(void **state)
 {
     struct fixture f;
@@ -188,7 +189,7 @@ static void a_hot_case_beyond_the_cache(void **state)
     tear_down(&f);
 }
 
-/* A roof measured in a bad moment is measured again, and the higher one counts. */
+/* A gather roof below the rate of a cold case is measured again, and the higher value counts. */
 static void low_roofs_are_measured_again(void **state)
 {
     struct fixture f;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_stopwatch.c: the accounts of a stopwatch add up to the time between its start and its reading, and
- * what was never begun stays missing. Sleeping is at least as long as asked for, which is all that is held
- * against a clock here.
+ * test_stopwatch.c: the times of the activities add up to the time between the start of the stopwatch and its
+ * reading. An activity that never began has no time (NaN). The test assumes only that a sleep takes at least
+ * the time asked for.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -44,7 +44,7 @@ static void accounts_add_up(void **state)
     assert_true(row.seconds_prepare >= 0.003 && row.seconds_verify >= 0.004 && row.seconds_quantise >= 0.004);
     assert_true(sum >= read - started && sum <= after - before + 1e-9);
     assert_true(isnan(row.seconds_timing));
-    kvg_stopwatch_turn(&w, KVG_TIMING); /* it runs on */
+    kvg_stopwatch_turn(&w, KVG_TIMING); /* the watch continues to run */
     kvg_stopwatch_tell(&w, &row);
     assert_true(row.seconds_timing >= 0);
     kvg_row_free(&row);

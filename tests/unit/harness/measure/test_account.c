@@ -20,7 +20,7 @@ static int64_t vllm_page_size_bytes(int64_t block_size, int64_t kv_heads, int64_
     return block_size * kv_heads * (head_size + head_size_v) * dtype_bytes;
 }
 
-/* Only what an account reads. */
+/* Sets only the fields that kvg_account_fill_row reads. */
 static struct kvg_prepared batch_of(int32_t *seq_lens, int64_t batch, enum kvg_dtype dtype)
 {
     struct kvg_prepared p;
@@ -78,7 +78,7 @@ static void test_scales(void **state)
     p.problem.scheme = KVG_PER_HEAD;
     assert_int_equal(account(&p).scale_bytes, 2 * 8 * 4);
     p.problem.kv_dtype = KVG_E4M3;
-    p.problem.path = KVG_PATH_FP8; /* and a q scale per KV head */
+    p.problem.path = KVG_PATH_FP8; /* adds a q scale per KV head */
     assert_int_equal(account(&p).scale_bytes, 3 * 8 * 4);
     p.problem.kv_dtype = KVG_BF16;
     p.problem.path = KVG_PATH_DEQUANT;
@@ -86,7 +86,7 @@ static void test_scales(void **state)
     near(account(&p).bytes_vs_bf16, 1.0);
 }
 
-/* K, V and tails are whole pages of vLLM. */
+/* K, V and page tails together are whole pages as vLLM counts them. */
 static void test_against_vllm(void **state)
 {
     (void)state;
@@ -122,7 +122,7 @@ static void test_published_capacity(void **state)
     assert_true(fabs(fp8 / 166992 - 1) < 2e-3);
 }
 
-/* 2^33 bytes and more stay exact. */
+/* Sizes of 2^33 bytes and more are exact. */
 static void test_large(void **state)
 {
     (void)state;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_measure.c: how calls are counted, ordered and reported. No expectation here depends on how long
- * anything takes, but for sleeps that are far longer than their budget, and an empty call that is far shorter
- * than a hundred clock readings.
+ * test_measure.c: number, order and report of timed calls. Expectations depend on times in two places only:
+ * sleeps are much longer than their time budget, and an empty call is much shorter than 100 clock readings.
  *
  * alone: an empty call that is interrupted is not short
  */
@@ -36,7 +35,7 @@ static void summary_of_ten(void **state)
     assert_near(s.q1, 3.25, 1e-12);
     assert_near(s.q3, 7.75, 1e-12);
     assert_near(s.mad, 2.5, 1e-12);
-    assert_near(x[2], 100, 0); /* the samples keep their order */
+    assert_near(x[2], 100, 0); /* the order of the samples is unchanged */
 }
 
 static void summary_of_few(void **state)
@@ -52,7 +51,7 @@ static void summary_of_few(void **state)
     assert_true(isnan(s.median) && isnan(s.min) && isnan(s.q1) && isnan(s.q3) && isnan(s.mad));
 }
 
-/* Counts, and notices when evict, call and after come in another order. */
+/* Counts the calls, and detects a wrong order of evict, call and after. */
 struct counter {
     int64_t evicted, called, checked, fail_at, reject_at;
     int out_of_order;
@@ -102,11 +101,11 @@ static void no_more_than_the_most(void **state)
     int64_t n = 0;
     (void)state;
     assert_int_equal(kvg_measure_calls(&m, samples, &n, NULL), 0);
-    assert_int_equal(n, 20); /* 100 s of samples would take far more */
+    assert_int_equal(n, 20); /* min_time (100 s) would need many more */
     assert_int_equal(c.out_of_order, 0);
     assert_int_equal(c.evicted, c.called);
     assert_int_equal(c.checked, c.called);
-    assert_true(c.called >= n + 1); /* a warm-up call is no sample */
+    assert_true(c.called >= n + 1); /* warm-up calls are not samples */
     for (int64_t i = 0; i < n; i++)
         assert_true(samples[i] >= 0 && samples[i] < 1);
 }
@@ -143,14 +142,14 @@ static void failing_call(void **state)
 {
     double samples[20];
     (void)state;
-    for (int64_t at = 1; at <= 12; at += 11) { /* in the warm-up, and among the samples */
+    for (int64_t at = 1; at <= 12; at += 11) { /* in the warm-up, and in the samples */
         struct counter c = {.fail_at = at};
         struct kvg_measurement m = measurement(&c);
         struct kvg_error error;
         int64_t n = 0;
         assert_int_equal(kvg_measure_calls(&m, samples, &n, &error), -1);
         assert_non_null(strstr(error.text, "returned error -4"));
-        assert_int_equal(c.called, at); /* and not once more */
+        assert_int_equal(c.called, at); /* no further call */
     }
 }
 
@@ -169,8 +168,7 @@ static void failing_check(void **state)
     }
 }
 
-/* An empty call is far shorter than a hundred clock readings: many make a sample, and the sample is one's
- * share. */
+/* An empty call is much shorter than 100 clock readings. So a sample is the mean of many calls. */
 static void short_calls_are_batched(void **state)
 {
     struct counter c = {0};
@@ -186,8 +184,8 @@ static void short_calls_are_batched(void **state)
     assert_int_equal(n, 20);
     assert_true(c.called > 10 * n);
     assert_non_null(strstr(method, "CLOCK_MONOTONIC_RAW"));
-    assert_null(strstr(method, " 1 call a sample"));
-    assert_non_null(strstr(method, "calls a sample"));
+    assert_null(strstr(method, " 1 call per sample"));
+    assert_non_null(strstr(method, "calls per sample"));
 }
 
 static void single_calls_say_so(void **state)
@@ -201,11 +199,11 @@ static void single_calls_say_so(void **state)
     m.min_time = 1e-6;
     m.batch = 1;
     assert_int_equal(kvg_measure_calls_described(&m, samples, &n, method, sizeof method, NULL), 0);
-    assert_non_null(strstr(method, " 1 call a sample"));
-    assert_int_equal(c.called, n + 1); /* one warm-up: it was longer than the budget */
+    assert_non_null(strstr(method, " 1 call per sample"));
+    assert_int_equal(c.called, n + 1); /* one warm-up call, because it took longer than min_time */
 }
 
-/* The library's JSON holds every sample under a name that does not depend on their number. */
+/* The library's JSON has every sample, and its names do not depend on the number of samples. */
 static void report_holds_every_sample(void **state)
 {
     struct counter c = {.sleep_ms = 1};

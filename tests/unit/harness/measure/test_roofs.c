@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_roofs.c: the loops behind the roofs touch every byte they say and no other, and the work of a case is
- * counted exactly. How fast anything is decides nothing here.
+ * test_roofs.c: the loops of the roofs access exactly the bytes that they should, and the work of a case is
+ * counted exactly. No expectation depends on a speed.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -27,7 +27,7 @@ static const struct kvg_roof_loops *const all_loops[] = {
 #endif
 };
 
-/* Sum of 64-bit words, then of the bytes that are left: what a reader must return for `bytes` bytes. */
+/* What a reader must return for `bytes` bytes: the sum of the 64-bit words and of the remaining bytes. */
 static uint64_t plain_sum(const unsigned char *data, int64_t bytes)
 {
     uint64_t sum = 0, word;
@@ -124,8 +124,8 @@ static void copies_no_more_and_no_less(void **state)
     free(to);
 }
 
-/* A step of n lanes and c chains is 2 n c operations, and they are done: chain i of c starts at i * 1e-8 in
- * every lane, and each step adds 1e-8 to it. */
+/* A step with n lanes and c chains is 2 n c operations. The result shows that all are made: chain i starts at
+ * i * 1e-8 in every lane, and each step adds 1e-8. */
 static void counts_fmas_that_happen(void **state)
 {
     static const int64_t per_step[] = {2 * 10 * 4, 2 * 12 * 8, 2 * 20 * 16};
@@ -245,8 +245,7 @@ static void counts_append_and_empty(void **state)
     assert_int_equal(kvg_visible_flops(&s.p), 8 * 6 * 4 * DIM);
 }
 
-/* The pages no sequence owns cannot be read at all: who does ends here. Eviction goes over them all the same.
- */
+/* Pages that no sequence owns have no read access, so a loop that reads them ends the program. */
 static void gather_reads_owned_pages_alone(void **state)
 {
     enum { PAGES = 12 };
@@ -263,7 +262,7 @@ static void gather_reads_owned_pages_alone(void **state)
                     assert_int_equal(mprotect(memory[i] + page * PAGE, PAGE, PROT_NONE), 0);
         }
         make_small(&s, (enum kvg_layout)layout, memory[0], memory[1]);
-        s.p.cache_elements = 0; /* nothing to flush: flushing an unreadable line is an error too */
+        s.p.cache_elements = 0; /* no flush, which would end the program on pages without access, too */
         for (int64_t window = 0; window < 20; window += 6) {
             s.p.problem.window = window;
             double rate = kvg_measure_gather_roof(&s.p, 2);

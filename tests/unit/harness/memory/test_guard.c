@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * test_guard.c: a write to any byte of a guard is detected, for any size of the buffer, and the error names
- * its place; sealed contents; hidden buffers; a guard reads as NaN; hashes.
+ * its place. Changes of sealed contents are detected, except in hidden buffers. A guard reads as NaN. Hashes
+ * differ.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -16,7 +17,8 @@
 #include "harness/memory/guard.h"
 #include "reference/formats.h"
 
-/* Guards before and after, byte by byte, for ends at different places of a page and of the pattern. */
+/* Every byte of the guards before and after a buffer, for buffers that end at different offsets in a page and
+ * in the pattern. */
 static void every_byte_counts(void **state)
 {
     (void)state;
@@ -59,7 +61,8 @@ static void guards_hold_the_pattern(void **state)
         ff += i % 2 == 1 && kvg_guard_pattern(i) == 0xff;
         assert_true(i % 2 ? kvg_guard_pattern(i) >= 0x7f : kvg_guard_pattern(i) == 0xff);
     }
-    /* both words are about equally frequent: 32768 tosses of a coin, five standard deviations of 90 */
+    /* Both words are about equally frequent: 32768 tosses of a coin have a standard deviation of 90, and five
+     * of them are allowed. */
     assert_true(ff > KVG_GUARD_BYTES / 4 - 450 && ff < KVG_GUARD_BYTES / 4 + 450);
     /* a pattern shifted by a power of two, as by a wrong stride of a kernel, is not the pattern */
     for (size_t step = 2; step <= 32768; step *= 2) {
@@ -102,7 +105,7 @@ static void hidden_contents_wait_for_the_end(void **state)
     kvg_guard_free(list);
 }
 
-/* Past the end of a buffer a reader finds NaN in each format. */
+/* A read past the end of a buffer gives NaN in each format. */
 static void guards_read_as_nan(void **state)
 {
     (void)state;
@@ -119,7 +122,7 @@ static void guards_read_as_nan(void **state)
     }
     assert_null(kvg_guard_alloc(list, "absurd", INT64_MAX / 4, NULL));
     assert_non_null(kvg_guard_alloc(list, "empty", 0, NULL));
-    data[0] = 1; /* never sealed: may change */
+    data[0] = 1; /* not sealed, so it may change */
     assert_int_equal(kvg_guard_check(list, NULL), 0);
     kvg_guard_free(list);
     kvg_guard_free(NULL);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_permute.c: the exact reference on rearranged inputs gives the old output, rearranged, bit by bit: a
- * row of it depends on that row alone. Maps are permutations, and every row of a cache is moved once, the
- * free ones too.
+ * test_permute.c: the exact reference on rearranged inputs gives the old output, rearranged, bit by bit. It
+ * computes each row independently of the others. The maps are permutations, and every row of a cache is moved
+ * exactly once, rows of free pages included.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -75,7 +75,7 @@ static int is_permutation(const int64_t *map, int64_t n)
     return good == n;
 }
 
-/* Rows of K in pages, as codes: how many cells hold row `row`? */
+/* Number of rows of a cache that have the codes of `row`. */
 static int64_t count_rows(const struct kvg_prepared *p, const uint8_t *cache, const uint8_t *row)
 {
     int64_t count = 0;
@@ -116,7 +116,7 @@ static void check(const struct kvg_case *c, enum kvg_rearrangement which)
     assert_memory_equal(back, out, (size_t)n * sizeof *out);
     assert_memory_equal(lse_back, lse, (size_t)cells * sizeof *lse);
 
-    /* Something did move, and nothing is lost: each row of codes occurs as often as before. */
+    /* Something was moved and nothing was lost: each row of codes occurs as often as before. */
     const int tables = memcmp(m.block_table, p.block_table,
                               (size_t)(c->batch * p.block_table_stride) * sizeof *m.block_table) != 0;
     const int caches = memcmp(m.k_cache, p.k_cache, (size_t)p.cache_elements) != 0;
@@ -147,7 +147,7 @@ static void rearranged_inputs_give_the_rearranged_output(void **state)
                 }
 }
 
-/* Numbers written down by hand: 3 KV heads of 2 query heads each. */
+/* New numbers of heads, worked out by hand: 3 KV heads with 2 query heads each. */
 static void maps_are_those_of_the_header(void **state)
 {
     static const int64_t head[] = {3, 2, 5, 4, 1, 0};

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * test_prepare_part.c: a frame is the whole case without K, V and caches, and a part is a few of its
- * sequences: both are held to the same case prepared whole, bit by bit, before and after it was renewed.
+ * sequences. Both are compared, bit by bit, with the same case prepared as a whole, before and after a
+ * renewal.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -52,7 +53,7 @@ static const uint8_t *codes(const struct kvg_prepared *p, const struct kvg_pages
            t % p->c.block_size * pages->stride_slot;
 }
 
-/* Sequence i of the part against its number in the whole. */
+/* Compares sequence i of the part with the same sequence of the whole case. */
 static void same_sequence(const struct kvg_prepared *part, const struct kvg_prepared *whole, int64_t i)
 {
     const int64_t s = kvg_prepared_sequence(part, i), row = part->c.kv_heads * part->c.head_dim,
@@ -76,7 +77,7 @@ static void same_sequence(const struct kvg_prepared *part, const struct kvg_prep
     }
 }
 
-/* What a kernel is given of a frame is what it is given of the whole. */
+/* The inputs that a kernel gets from a frame equal those of the whole case. */
 static void same_frame(const struct kvg_prepared *frame, const struct kvg_prepared *whole)
 {
     const size_t batch = (size_t)whole->c.batch, heads = (size_t)whole->c.kv_heads;
@@ -159,7 +160,7 @@ static void bytes_of_a_sequence(void **state)
     assert_int_equal(kvg_sequence_bytes(&c, 300), 2 * 300 * 4 * 64 * 4);
 }
 
-/* The host has no memory for K and V of this, and needs none. */
+/* A case whose K and V do not fit the host's memory. The frame does not need them. */
 static void a_frame_may_be_larger_than_memory(void **state)
 {
     struct kvg_case c = small_case(KVG_LENGTHS_UNIFORM, KVG_PHASE_DECODE);
@@ -178,7 +179,7 @@ static void a_frame_may_be_larger_than_memory(void **state)
     must(kvg_prepared_make_frame(&c, NULL, &frame, &error), &error);
     assert_true(frame.cache_elements == frame.num_blocks * 16 * 8 * 256);
     assert_int_equal(frame.total_kv, 32 * 65536);
-    frame.c.context = 64; /* a part of the same sequences, cut short, so that the test stays small */
+    frame.c.context = 64; /* shorter sequences, so that the test stays small */
     must(kvg_prepared_make_part(&frame, &last, 1, &part, &error), &error);
     assert_int_equal(part.total_kv, 64);
     kvg_prepared_free(&part);

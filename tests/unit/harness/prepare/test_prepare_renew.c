@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_prepare_renew.c: damage to the buffers of a prepared case is found, and a renewal changes what it
- * promises and no more.
+ * test_prepare_renew.c: damage to the buffers of a prepared case is found, and a renewal changes exactly what
+ * prepare.h says.
  */
 #include "harness/memory/guard.h"
 #include "tests/unit/prepare_fixture.h"
@@ -41,7 +41,7 @@ static void test_guards(void **state)
     expect_damage(&p, (unsigned char *)p.v_scale, "v_scale", "was changed");
     expect_damage(&p, (unsigned char *)p.q + 77, "q", "was changed");
     kvg_prepared_free(&p);
-    kvg_prepared_free(&p); /* harmless */
+    kvg_prepared_free(&p); /* a second time is allowed */
 }
 
 /* ---------------------------------------------------------------------------------------- renewal */
@@ -64,12 +64,12 @@ static void test_renew(void **state)
     assert_int_equal(kvg_prepared_renew(&p, 99, &error), 0);
     assert_ptr_equal(p.k_cache, k_cache);
     assert_memory_not_equal(p.k_cache, before, bytes);
-    /* lengths moved on by one sequence, and every page has one owner again, most of them another */
+    /* The lengths are rotated by one sequence. Every page has one owner again, and most have a new one. */
     int64_t moved = 0, owned = 0;
     char *owner = calloc((size_t)p.num_blocks, 1);
     for (int64_t i = 0; i < c.batch; i++) {
         assert_int_equal(p.seq_lens[i], lengths[(i + 1) % c.batch]);
-        assert_int_equal(p.cu_q_lens[i], i); /* decode: an empty sequence has its query too */
+        assert_int_equal(p.cu_q_lens[i], i); /* in decode an empty sequence has a query, too */
         assert_int_equal(p.cu_kv_lens[i + 1] - p.cu_kv_lens[i], p.seq_lens[i]);
         for (int64_t t = 0; t < p.seq_lens[i]; t++) {
             int32_t page = p.block_table[i * p.block_table_stride + t / 16];
@@ -86,14 +86,14 @@ static void test_renew(void **state)
     free(owner);
     assert_int_equal(p.c.seed, 7);
     assert_int_equal(kvg_prepared_check(&p, &error), 0);
-    /* the values are those of seed 99: sequence 0 of its case begins with the same ones */
+    /* The values are those of seed 99: sequence 0 of the case with that seed begins with the same values. */
     c.seed = 99;
     prepare(&c, &fresh);
     size_t row = (size_t)(c.kv_heads * c.head_dim) * 2;
     assert_memory_equal(p.k, fresh.k, (size_t)p.seq_lens[0] * row);
     assert_memory_equal(p.v, fresh.v, (size_t)p.seq_lens[0] * row);
     assert_memory_equal(p.v_scale, fresh.v_scale, 4 * sizeof(float));
-    /* and back */
+    /* Back to the first values. */
     assert_int_equal(kvg_prepared_renew(&p, 7, &error), 0);
     assert_memory_equal(p.k_cache, before, bytes);
     assert_memory_equal(p.block_table, pages, table);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_prepare_scales.c: scales of prepared cases, against absmax taken over the generated values.
+ * test_prepare_scales.c: scales of prepared cases, compared with absmax computed here from the generated
+ * values.
  */
 #include "harness/inputs/inputs.h"
 #include "tests/unit/prepare_fixture.h"
 
-/* absmax[sample][head] of the input of the small case, as an observer sees it; computed once. */
+/* absmax[sample][head] of the input of the small case, the input of an observer; computed once. */
 static const float *seen(const struct kvg_case *c, enum kvg_tensor tensor, enum kvg_token_set set,
                          int64_t *samples)
 {
@@ -24,7 +25,7 @@ static const float *seen(const struct kvg_case *c, enum kvg_tensor tensor, enum 
     return absmax[tensor][set];
 }
 
-/* Largest |x| of one head (head < 0: of all) of a set, reduced here. */
+/* Largest |x| of one head of a set (head < 0: of all heads), reduced here. */
 static float hand_absmax(const struct kvg_case *c, enum kvg_tensor tensor, enum kvg_token_set set, int head,
                          enum kvg_ref_observer observer)
 {
@@ -66,7 +67,7 @@ static void test_scales_random_tokens(void **state)
     struct kvg_case c = small_case();
     struct kvg_prepared p;
     c.calibration = KVG_CALIBRATION_RANDOM_TOKENS;
-    c.observer = KVG_REF_MEMORYLESS_MINMAX; /* has no say */
+    c.observer = KVG_REF_MEMORYLESS_MINMAX; /* has no effect */
     c.path = KVG_PATH_FP8;
     c.scheme = KVG_PER_TENSOR;
     const float max[3] = {hand_absmax(&c, KVG_TENSOR_Q, KVG_SET_RANDOM_TOKENS, -1, KVG_REF_STATIC_MINMAX),

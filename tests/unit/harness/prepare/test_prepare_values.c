@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_prepare_values.c: what the caches of a prepared case hold, against plain division and rounding.
+ * test_prepare_values.c: contents of the caches of a prepared case, compared with plain division and
+ * rounding.
  */
 #include "tests/unit/prepare_fixture.h"
 
-/* A cached value times its scale is within half a step of the source, or clipped. e4m3 has 3 fraction bits.
- * */
+/* A cached value times its scale is within half a step of the source, or it is clipped. e4m3 has 3 fraction
+ * bits. */
 static void check_cache_values(const struct kvg_case *c)
 {
     struct kvg_prepared p;
@@ -69,7 +70,7 @@ static void test_auto_keeps_bits(void **state)
     kvg_prepared_free(&p);
 }
 
-/* Shares counted again from the codes. */
+/* The shares, counted again from the codes. */
 static void test_saturated_and_flushed(void **state)
 {
     (void)state;
@@ -124,8 +125,7 @@ static void test_quantised_q(void **state)
     kvg_prepared_free(&p);
 }
 
-/* Phase store: there are no queries, rows of padding tokens are NaN, and the filled cache is what is
- * expected. */
+/* Phase store: there are no queries, rows of padding tokens are NaN, and the cache has the expected codes. */
 static void test_store_phase(void **state)
 {
     (void)state;

@@ -363,7 +363,7 @@ static void other_orders_are_tried(void **state)
         {"minds_heads", "permuted: with its heads under other numbers: other bits in lse", "head mapping"},
         {"minds_sequences", "permuted: with its sequences in another order: other bits in lse",
          "empty or split"},
-        {"fails_on_two_threads", "permuted: shared out over another number of threads: ", "empty or split"},
+        {"fails_on_two_threads", "permuted: with another number of threads: ", "empty or split"},
     };
     struct kvg_run_options options;
     (void)state;
