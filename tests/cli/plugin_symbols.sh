@@ -27,6 +27,8 @@ ${CC:-cc} -O0 -shared -fPIC -I "$KVG_SOURCE/kernels" -I "$KVG_SOURCE/tests/plugi
     --head-dim 32 --threads 1 --cache-state none --no-plots --quiet --out a.h5; echo "exit $?"
 "$KVGAUGE" show a.h5 --format csv --columns kernel,status,reason | tr -d '\r'
 # No program that loads plug-ins exports a name: not kvgauge, not a test program, not the mutants' program.
-for program in "$KVGAUGE" "$KVG_BUILD"/tests/unit/*/test_* "$KVG_BUILD"/tests/unit/harness/*/test_* "$KVG_BUILD/mutants"; do
+# The programs of the present sources: a build folder may hold older ones.
+programs=$(cd "$KVG_SOURCE" && find tests/unit -name 'test_*.c' | sed 's/\.c$//')
+for program in "$KVGAUGE" $(sed "s|^|$KVG_BUILD/|" <<< "$programs") "$KVG_BUILD/mutants"; do
     [ ! -x "$program" ] || nm -D --defined-only "$program" | grep -m 3 -E ' (kvg|mutant)_' | sed "s|^|$program exports |"
 done

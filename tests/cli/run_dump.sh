@@ -45,4 +45,4 @@ ls one.h5
 echo "--- what the block says"
 "$KVGAUGE" show a.h5 --filter zeros | grep -A 1 -e ' dump ' -e ' suspected '
 echo "--- nowhere to write"
-run --kernel faulty/zeros $shape --dump none/such/place --out c.h5; echo "exit $?"
+run --kernel faulty/zeros $shape --dump /proc/none --out c.h5; echo "exit $?"
