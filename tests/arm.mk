@@ -3,8 +3,6 @@
 # arm.mk: compiles reference/ and kernels/ for AArch64 and runs their unit tests under QEMU, on a machine of another
 # architecture. The rest of kvgauge is left out: it needs libraries. On an Arm machine `make test` tests all of it.
 
-PACKAGES_ARM := gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static libcmocka-dev:arm64 libgomp1:arm64 \
-                libgsl-dev
 ARM_CC   ?= aarch64-linux-gnu-gcc
 ARM_QEMU ?= qemu-aarch64-static
 ARM_SRC  := $(call sources_for,aarch64,$(wildcard kernels/*.c kernels/cpu/*.c reference/*.c)) harness/verify/bounds.c
@@ -14,18 +12,19 @@ ARM_TESTS := $(patsubst %.c,$(B)/arm/%,$(wildcard tests/unit/reference/test_*.c)
 ARM_RUNS := $(ARM_TESTS:%=%.run)
 
 test-arm: ## reference and CPU kernels compiled for Arm, their unit tests under QEMU (Debian packages for arm64)
-	$(call install_missing,$(PACKAGES_ARM))
+	@APT='$(APT)' .ci/packages.sh build arm
 	@$(MAKE) --no-print-directory -k -j$$(nproc) $(ARM_RUNS)
+NIGHTLY += test-arm
 # QEMU is about as slow as a sanitizer, so the exhaustive tests are reduced in the same way.
 .PHONY: $(ARM_RUNS)
 $(ARM_RUNS): %.run: %
 	@start=$$SECONDS; KVG_TEST_SANITIZED=1 $(ARM_QEMU) $< > $<.log 2>&1 || { cat $<.log; echo 'FAIL  $(<F)'; exit 1; }; \
 	  printf 'ok    %-44s %5d s\n' $(<F) $$((SECONDS - start))
 
-$(B)/arm/obj/%.o: %.c
+$(B)/arm/obj/%.o: %.c $(B)/.flags
 	@mkdir -p $(@D)
 	$(call say,ARM,$<)
-	$(Q)$(ARM_CC) -std=c11 $(COMMON) -ffunction-sections $(CFLAGS) -MMD -MP -c -o $@ $<
+	$(Q)$(ARM_CC) -std=c11 $(COMMON) -ffunction-sections $(CFLAGS) $(EXACT) -MMD -MP -c -o $@ $<
 # Functions that no test calls are dropped, and with them the calls from bounds.c to GSL.
 $(B)/arm/tests/%: $(B)/arm/obj/tests/%.o $(ARM_OBJ)
 	@mkdir -p $(@D)

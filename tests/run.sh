@@ -13,7 +13,7 @@
 # PATTERNs (bash patterns) choose tests by name, with or without "cli/"; --list prints the chosen names and runs none.
 # A test that exits with 77 is skipped: this machine lacks something. Its last line says what.
 # A test whose source has a line "needs: WHAT ..." (in a comment) is skipped where one of these is missing: commands, and
-# modules of /usr/bin/python3 as python:MODULE.
+# modules of /usr/bin/python3 as python:MODULE, a kind of CPU as cpu:x86_64.
 # A test whose source has a line "alone: WHY" (in a comment) runs when all others are done, by itself.
 #
 # JOBS=N      tests at a time (default: the number of CPUs)
@@ -135,6 +135,7 @@ lacks() {
         case $what in
             python:*) /usr/bin/python3 -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)' \
                 "${what#*:}" 2> /dev/null && continue ;;
+            cpu:*) [ "$(uname -m)" = "${what#*:}" ] && continue ;;
             *) command -v "$what" > /dev/null && continue ;;
         esac
         echo "not here: $what"

@@ -21,9 +21,9 @@ cp -r other/suites tree/harness/
 touch tree/kernels/kernel.h
 cp "$KVGAUGE" tree/build/asan/
 cp "$KVGAUGE" outside/
-tree/build/asan/kvgauge list --suites | grep They
+tree/build/asan/kvgauge list --suites | grep Folder:
 mv tree moved
-moved/build/asan/kvgauge list --suites | grep They
+moved/build/asan/kvgauge list --suites | grep Folder:
 moved/build/asan/kvgauge doctor | grep results || true
 ln -s ../moved outside/source
-outside/kvgauge list --suites | grep They
+outside/kvgauge list --suites | grep Folder:

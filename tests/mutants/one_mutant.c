@@ -9,6 +9,7 @@
 
 #include "kernels/registry.h"
 #include "mutants.h"
+#include "harness/memory/guard.h"
 #include "harness/prepare/prepared.h"
 #include "harness/execute/options.h"
 #include "harness/execute/execute.h"

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/execute/execute.h"
+#include "harness/execute/options.h"
 #include "mutant.h"
 
 static const struct {
@@ -17,8 +19,6 @@ static const struct {
 } slow[] = {
 #define SLOW(name, words) {#name, words},
 #include "slow.def"
-#include "harness/execute/options.h"
-#include "harness/execute/execute.h"
 #undef SLOW
 };
 

@@ -3,6 +3,8 @@
  * test_amx_model.c: the AMX kernel, compiled with tile registers in software (tile_model.h). A CPU without
  * AMX can then check it; AVX-512 with VBMI, VBMI2 and BF16 is enough. The shapes exercise whole tiles, the
  * general path, and the changes between the two. The calls of both are counted, so that neither is missed.
+ *
+ * needs: cpu:x86_64
  */
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/attention_plan.h"
@@ -11,12 +13,23 @@
 
 #include <immintrin.h>
 
+#ifdef __clang__
+#pragma clang attribute push(                                                                                \
+    __attribute__((                                                                                          \
+        target("avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,avx512vbmi2,avx512bf16,avx2,fma,f16c,bmi2"))), \
+    apply_to = function)
+#else
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,avx512vbmi2,avx512bf16,avx2,fma,f16c,bmi2")
+#endif
 #define kvg_attention_amx amx_on_model
 #include "kernels/cpu/attention_amx.c"
 #undef kvg_attention_amx
+#ifdef __clang__
+#pragma clang attribute pop
+#else
 #pragma GCC pop_options
+#endif
 
 static const struct kvg_attention_ops *under_test;
 static struct kvg_attention_ops ops; /* the same, counted */
