@@ -69,7 +69,7 @@ static void clear_benchmark_variables(void)
 
 /* The threads of libgomp spin for milliseconds at a barrier. When another process needs a CPU on which one
  * spins, a barrier takes time slices instead of microseconds. Therefore they spin for a shorter time. Before
- * a timed call kvg_wake_team wakes the threads. A choice of the user in the environment is kept. */
+ * a timed call kvg_team_wake wakes the threads. A choice of the user in the environment is kept. */
 static void calm_openmp(void)
 {
     if (!getenv("OMP_WAIT_POLICY"))

@@ -1,5 +1,6 @@
 # A shell runs the repro of a row. The new row has the same repro and the same numbers, except those that depend on a
-# clock or on the state of the machine. The runs below use every option that a repro can have; test_repro.c checks that list.
+# clock or on the state of the machine. The runs below use every option that a repro can have; test_repro.c checks
+# that list.
 # needs: python:h5py python:numpy
 ${CC:-cc} -O1 -shared -fPIC -I "$KVG_SOURCE/kernels" -o "it's.so" "$KVG_SOURCE/tests/plugins/faulty.c" -lm || exit 1
 shape="--phase decode --input outlier --context 40 --heads 4/2 --head-dim 32 --threads 1"
