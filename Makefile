@@ -37,7 +37,8 @@ WARN       := -Wall -Wextra $(if $(filter-out 0,$(WERROR)),-Werror)
 # In force whatever the user's flags are: an FMA where the source has none, or sums in another order, would change bits
 # between machines.
 EXACT := -fno-fast-math -fno-math-errno -ffp-contract=off
-# The folder of the build enters neither debug information nor __FILE__. PWD: compilers trust it.
+# The folder of the build enters neither debug information nor __FILE__ (but the line tables of device code: nvcc has no
+# such option). PWD: compilers trust it.
 NO_PATH := '-ffile-prefix-map=$(CURDIR)=.'
 export PWD := $(CURDIR)
 # COMMON needs no package. No symbol of a program is exported: a plug-in's function of the same name would be replaced by
@@ -268,7 +269,7 @@ nightly-long: ## the tests that look at more with KVG_TEST_LONG=1
 	@KVG_TEST_LONG=1 tests/run.sh $(B) $$(grep -rl KVG_TEST_LONG tests/unit | xargs -n1 basename -s .c)
 nightly-clang: ## build with clang, warnings are errors, and run the tests
 	@$(MAKE) --no-print-directory B=$(B)/clang CC=clang CXX=clang++ WERROR=1 CUDA_FOR=none test
-nightly-reproducible: ## two builds in two folders give the same program, byte for byte
+nightly-reproducible: ## two builds in two folders give the same program (without CUDA), byte for byte
 	@tests/reproducible.sh $(B)/reproducible
 
 asan: deps-test ## the same tests under AddressSanitizer and UndefinedBehaviorSanitizer
