@@ -141,7 +141,7 @@ struct key_factors {
 /* Computes the other factors from p, delta and exponent, and adds to the sums of the row. */
 KVG_REF_CLONES
 static void make_key_factors(float p_rel, float p_abs, float p_floor, struct key_factors *restrict f,
-                        float *restrict lanes)
+                             float *restrict lanes)
 {
     for (int t = 0; t < KVG_BLOCK_TOKENS; t++) {
         const float p = f->p[t], delta = f->delta[t];

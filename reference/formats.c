@@ -2,7 +2,8 @@
  *
  * formats.c: the codecs of single values, which are the definition. They split a number with integer
  * arithmetic. The row functions are in formats_row.c;
- * tests/unit/reference/test_formats_exhaustive.c compares the two for every float.
+ * tests/unit/reference/test_formats_exhaustive.c compares the two for every float
+ * (make nightly), and for every float near a change of code in make test.
  *
  * The same method works for every format. In the order of their codes, the magnitudes of a format are evenly
  * spaced within each binade, and the first binade (the subnormals) has the spacing of the second. So the code

@@ -350,7 +350,7 @@ struct strip {
 };
 
 ALWAYS_INLINE void sum_strip(enum kvg_dtype dtype, int decoded, int rows, int pairs, const struct strip *w,
-                         const char *p, const float *factor, float *acc, int64_t acc_stride, __m512i *nan)
+                             const char *p, const float *factor, float *acc, int64_t acc_stride, __m512i *nan)
 {
     const __mmask64 mask = mask_64(w->dims - (pairs - 1) * BLOCK); /* of the last block */
 

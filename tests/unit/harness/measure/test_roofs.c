@@ -26,6 +26,7 @@ static const struct kvg_roof_loops *const all_loops[] = {
     &kvg_roof_loops_avx512,
 #endif
 };
+enum { LOOPS = sizeof all_loops / sizeof all_loops[0] };
 
 /* What a reader must return for `bytes` bytes: the sum of the 64-bit words and of the remaining bytes. */
 static uint64_t plain_sum(const unsigned char *data, int64_t bytes)
@@ -55,7 +56,7 @@ static void reads_every_byte(void **state)
     unsigned char data[3000];
     (void)state;
     fill(data, sizeof data);
-    for (size_t l = 0; l < 3; l++) {
+    for (size_t l = 0; l < LOOPS; l++) {
         if (!all_loops[l]->supported())
             continue;
         for (int64_t bytes = 0; bytes <= 1400; bytes += bytes < 140 ? 1 : 61)
@@ -73,7 +74,7 @@ static void reads_spans(void **state)
     static const int64_t widths[] = {8, 64, 128, 200, 256, 520, 1040};
     (void)state;
     fill(data, sizeof data);
-    for (size_t l = 0; l < 3; l++) {
+    for (size_t l = 0; l < LOOPS; l++) {
         for (size_t w = 0; w < sizeof widths / sizeof widths[0] && all_loops[l]->supported(); w++) {
             struct kvg_span span = {(const char *)data + 3, 17, widths[w], 2048};
             uint64_t right = 0;
@@ -89,7 +90,7 @@ static void reads_streams(void **state)
     static unsigned char data[40000];
     (void)state;
     fill(data, sizeof data);
-    for (size_t l = 0; l < 3; l++) {
+    for (size_t l = 0; l < LOOPS; l++) {
         for (int64_t bytes = 0; bytes < 1500 && all_loops[l]->supported(); bytes += 100) {
             const char *streams[KVG_STREAMS];
             uint64_t right = 0;
@@ -109,7 +110,7 @@ static void copies_no_more_and_no_less(void **state)
     assert_non_null(from);
     assert_non_null(to);
     fill(from, 8192);
-    for (size_t l = 0; l < 3; l++) {
+    for (size_t l = 0; l < LOOPS; l++) {
         for (int64_t bytes = 0; bytes <= 4096 && all_loops[l]->supported(); bytes += 100) {
             for (int streaming = 0; streaming < 2; streaming++) {
                 memset(to, 0xee, 8192);
@@ -131,7 +132,7 @@ static void counts_fmas_that_happen(void **state)
     static const int64_t per_step[] = {2 * 10 * 4, 2 * 12 * 8, 2 * 20 * 16};
     static const double chains[] = {10, 12, 20}, lanes[] = {4, 8, 16};
     (void)state;
-    for (size_t l = 0; l < 3; l++) {
+    for (size_t l = 0; l < LOOPS; l++) {
         if (!all_loops[l]->supported())
             continue;
         int64_t operations = 5;
@@ -147,7 +148,7 @@ static void widest_loops_are_taken(void **state)
 {
     (void)state;
     assert_true(kvg_roof_loops_choose()->supported());
-    for (size_t l = 0; l < 3; l++)
+    for (size_t l = 0; l < LOOPS; l++)
         if (all_loops[l]->supported())
             assert_true(kvg_roof_loops_choose() == all_loops[l] || l < 2);
     assert_string_equal(kvg_roof_isa(), kvg_roof_loops_choose()->name);
