@@ -177,57 +177,88 @@ static int64_t fixed_bytes(const struct kvg_problem *p, const struct kvg_sm90_pl
     return bytes;
 }
 
-int kvg_sm90_make_plan(const struct kvg_problem *p, const struct kvg_sm90_tuning *tuning, int multiprocessors,
-                       int64_t smem_limit, struct kvg_sm90_plan *plan, char *why, size_t size)
+/* What the steps of planning share. */
+struct planner {
+    const struct kvg_problem *p;
+    struct kvg_sm90_tuning tuning; /* zeros: no wish */
+    int multiprocessors;
+    int64_t smem_limit; /* bytes of shared memory of a block */
+    struct kvg_sm90_plan *plan;
+    char *why; /* [size] */
+    size_t size;
+};
+
+/* The query rows of a KV head: how many, and how the warps share them. */
+static int plan_rows(struct planner *s)
 {
-    memset(plan, 0, sizeof *plan);
-    const int64_t group = p->q_heads / p->kv_heads;
-    const int64_t rows = group * p->max_q_len;
-    const int64_t row_bytes = p->head_dim * element_bytes(p->kv_dtype);
+    const struct kvg_problem *p = s->p;
+    struct kvg_sm90_plan *plan = s->plan;
+    const int64_t rows = p->q_heads / p->kv_heads * p->max_q_len;
     if (rows > 64) {
-        snprintf(why, size,
+        snprintf(s->why, s->size,
                  "group %lld x q_len %lld is %lld query rows per KV head; this kernel takes up to 64",
-                 (long long)group, (long long)p->max_q_len, (long long)rows);
+                 (long long)(p->q_heads / p->kv_heads), (long long)p->max_q_len, (long long)rows);
         return -1;
     }
     plan->rows = (int)rows;
     /* K and V are read and widened once for 16 rows, where there are enough registers. */
     plan->column_blocks = rows > 8 && p->head_dim <= 128 ? 2 : 1;
-    if (tuning && tuning->column_blocks == 1)
+    if (s->tuning.column_blocks == 1)
         plan->column_blocks = 1;
     plan->columns = (int)min64(rows, 8 * plan->column_blocks);
     plan->row_blocks = 1;
     while (plan->row_blocks * 8 * plan->column_blocks < rows)
         plan->row_blocks *= 2;
-    plan->segments = (int)ceil_div(row_bytes, KVG_SM90_SEGMENT);
+    plan->segments = (int)ceil_div(p->head_dim * element_bytes(p->kv_dtype), KVG_SM90_SEGMENT);
     plan->tile = plan->segments == 1 ? 32 : 16;
+    return 0;
+}
 
-    const int most = most_heads(p, plan->row_blocks);
-    const int uniform = p->total_kv == p->batch * p->max_seq_len && !p->window;
-    plan->heads = tuning && tuning->heads ? tuning->heads : choose_heads(p, most, multiprocessors);
+/* The KV heads of a block, and the splits that its warps work on side by side. */
+static int plan_heads(struct planner *s)
+{
+    struct kvg_sm90_plan *plan = s->plan;
+    const int most = most_heads(s->p, plan->row_blocks);
+    plan->heads = s->tuning.heads ? s->tuning.heads : choose_heads(s->p, most, s->multiprocessors);
     if (plan->heads > most || most % plan->heads) {
-        snprintf(why, size, "heads=%d does not divide %d", plan->heads, most);
+        snprintf(s->why, s->size, "heads=%d does not divide %d", plan->heads, most);
         return -1;
     }
-    plan->head_blocks = p->kv_heads / plan->heads;
+    plan->head_blocks = s->p->kv_heads / plan->heads;
     plan->splits_per_block = KVG_SM90_WARPS / (plan->heads * plan->row_blocks);
+    return 0;
+}
 
+/* Rounds of chunks, each round smaller than the one before. */
+static void plan_rounds(struct planner *s)
+{
+    const struct kvg_problem *p = s->p;
+    struct kvg_sm90_plan *plan = s->plan;
     const int64_t span = visible_span(p, ceil_div(p->total_kv, p->batch));
-    const int64_t tokens_per_block = p->batch * span * plan->head_blocks / multiprocessors;
-    const int rounds = tuning && tuning->rounds                              ? tuning->rounds
-                       : block_load(p, multiprocessors) > KVG_ONE_ROUND_LOAD ? 3
-                                                                             : 1;
-    plan->chunks_per_round = choose_chunks(p, plan, multiprocessors, rounds);
-    const int most_rounds = plan->chunks_per_round * plan->head_blocks > multiprocessors ? 1 : rounds;
+    const int64_t tokens_per_block = p->batch * span * plan->head_blocks / s->multiprocessors;
+    const int rounds = s->tuning.rounds                                         ? s->tuning.rounds
+                       : block_load(p, s->multiprocessors) > KVG_ONE_ROUND_LOAD ? 3
+                                                                                : 1;
+    plan->chunks_per_round = choose_chunks(p, plan, s->multiprocessors, rounds);
+    const int most_rounds = plan->chunks_per_round * plan->head_blocks > s->multiprocessors ? 1 : rounds;
     const int64_t least = 320 * KVG_SM90_WARPS / (plan->heads * plan->row_blocks);
     cut_rounds(plan, tokens_per_block, least, most_rounds,
-               tuning && tuning->ratio ? tuning->ratio
-               : plan->segments > 1    ? 80
-                                       : 60);
-    plan->split_tokens = tuning && tuning->split_tokens ? tuning->split_tokens : choose_split(p, plan);
+               s->tuning.ratio      ? s->tuning.ratio
+               : plan->segments > 1 ? 80
+                                    : 60);
+}
+
+/* Splits, the boxes in which they are loaded, and the slabs of a sequence. */
+static int plan_splits(struct planner *s)
+{
+    const struct kvg_problem *p = s->p;
+    struct kvg_sm90_plan *plan = s->plan;
+    const int uniform = p->total_kv == p->batch * p->max_seq_len && !p->window;
+    plan->split_tokens = s->tuning.split_tokens ? s->tuning.split_tokens : choose_split(p, plan);
     plan->box_tokens = (int)gcd64(gcd64(p->block_size, plan->split_tokens), plan->tile);
     if (plan->box_tokens < 8) {
-        snprintf(why, size, "block_size %lld: this kernel takes multiples of 8", (long long)p->block_size);
+        snprintf(s->why, s->size, "block_size %lld: this kernel takes multiples of 8",
+                 (long long)p->block_size);
         return -1;
     }
     plan->slab_tokens = plan->split_tokens * plan->splits_per_block;
@@ -239,47 +270,65 @@ int kvg_sm90_make_plan(const struct kvg_problem *p, const struct kvg_sm90_tuning
         plan->slabs_per_seq = 1;
     plan->direct = plan->slabs_per_seq == 1;
     plan->rectangular = plan->direct || p->batch > KVG_SM90_MAX_BATCH_IN_SMEM || uniform;
-    const int64_t slabs = p->batch * plan->slabs_per_seq,
+    return 0;
+}
+
+/* The work items, the blocks that take them, and which of the two kernels. */
+static int plan_items(struct planner *s)
+{
+    struct kvg_sm90_plan *plan = s->plan;
+    const int64_t slabs = s->p->batch * plan->slabs_per_seq,
                   items = plan->rounds * plan->chunks_per_round * plan->head_blocks;
     if (slabs > INT32_MAX || items > INT32_MAX / 2) {
-        snprintf(why, size, "%lld slabs and %lld work items; this kernel counts both in 31 bits",
+        snprintf(s->why, s->size, "%lld slabs and %lld work items; this kernel counts both in 31 bits",
                  (long long)slabs, (long long)items);
         return -1;
     }
-    plan->blocks = min64(items, multiprocessors);
-    plan->dynamic = tuning && tuning->dynamic ? tuning->dynamic == 1 : items > plan->blocks;
-
-    plan->lean = !(tuning && tuning->lean == 2) && lean_fits(p, plan, items, multiprocessors);
+    plan->blocks = min64(items, s->multiprocessors);
+    plan->dynamic = s->tuning.dynamic ? s->tuning.dynamic == 1 : items > plan->blocks;
+    plan->lean = s->tuning.lean != 2 && lean_fits(s->p, plan, items, s->multiprocessors);
     if (plan->lean) {
         plan->dynamic = 0;
-        plan->direct |= plan->chunks_per_round == p->batch;
+        plan->direct |= plan->chunks_per_round == s->p->batch;
     }
+    return 0;
+}
+
+/* The stages of K and V in shared memory. */
+static int plan_stages(struct planner *s)
+{
+    struct kvg_sm90_plan *plan = s->plan;
     plan->stage_bytes =
         (int64_t)plan->tile * plan->splits_per_block * plan->heads * plan->segments * KVG_SM90_SEGMENT;
     if (plan->lean)
         plan->stage_bytes *= 2; /* K and V of a tile are one stage */
-    const int64_t fixed = fixed_bytes(p, plan);
-    int64_t stages = (smem_limit - fixed) / plan->stage_bytes;
-    if (stages > MAX_STAGES)
-        stages = MAX_STAGES;
+    const int64_t fixed = fixed_bytes(s->p, plan);
     /* One long chunk a block: with fewer bytes in flight the blocks share the memory more evenly. */
-    const int64_t calm = tuning && tuning->stages ? tuning->stages
-                         : plan->lean             ? 2
-                         : plan->rounds == 1      ? 4
-                                                  : MAX_STAGES;
-    if (plan->lean && stages > KVG_SM90_LEAN_STAGES)
-        stages = KVG_SM90_LEAN_STAGES;
-    if (calm < stages)
-        stages = calm;
+    const int64_t calm = s->tuning.stages    ? s->tuning.stages
+                         : plan->lean        ? 2
+                         : plan->rounds == 1 ? 4
+                                             : MAX_STAGES;
+    int64_t stages = min64((s->smem_limit - fixed) / plan->stage_bytes, MAX_STAGES);
+    if (plan->lean)
+        stages = min64(stages, KVG_SM90_LEAN_STAGES);
+    stages = min64(stages, calm);
     if (stages < 2) {
         snprintf(
-            why, size,
+            s->why, s->size,
             "head_dim %lld needs %lld bytes of shared memory a stage; two stages do not fit on this device",
-            (long long)p->head_dim, (long long)plan->stage_bytes);
+            (long long)s->p->head_dim, (long long)plan->stage_bytes);
         return -1;
     }
     plan->stages = (int)stages;
     plan->smem_bytes = fixed + stages * plan->stage_bytes;
+    return 0;
+}
+
+/* The partial results, the lanes that merge them, and the workspace. */
+static void plan_merge(struct planner *s)
+{
+    const struct kvg_problem *p = s->p;
+    struct kvg_sm90_plan *plan = s->plan;
     const int64_t slots = plan->rounds * plan->chunks_per_round + p->batch;
     plan->partial_rows = plan->direct ? 0 : slots * p->max_q_len * p->q_heads;
     /* Lanes of a merge task: 8 for each segment that a sequence is likely to have, limited by the number
@@ -288,9 +337,29 @@ int kvg_sm90_make_plan(const struct kvg_problem *p, const struct kvg_sm90_tuning
     const int64_t segments = ceil_div(plan->rounds * plan->chunks_per_round, p->batch) + 1;
     plan->merge_lanes = 8;
     while (plan->merge_lanes < 256 && plan->merge_lanes / 8 < segments &&
-           tasks * plan->merge_lanes < (int64_t)multiprocessors * 1024)
+           tasks * plan->merge_lanes < (int64_t)s->multiprocessors * 1024)
         plan->merge_lanes *= 2;
     plan->workspace_bytes = kvg_sm90_ws_output(plan) + plan->partial_rows * p->head_dim * 4;
+}
+
+int kvg_sm90_make_plan(const struct kvg_problem *p, const struct kvg_sm90_tuning *tuning, int multiprocessors,
+                       int64_t smem_limit, struct kvg_sm90_plan *plan, char *why, size_t size)
+{
+    struct planner s = {.p = p,
+                        .multiprocessors = multiprocessors,
+                        .smem_limit = smem_limit,
+                        .plan = plan,
+                        .why = why,
+                        .size = size};
+    if (tuning)
+        s.tuning = *tuning;
+    memset(plan, 0, sizeof *plan);
+    if (plan_rows(&s) || plan_heads(&s))
+        return -1;
+    plan_rounds(&s);
+    if (plan_splits(&s) || plan_items(&s) || plan_stages(&s))
+        return -1;
+    plan_merge(&s);
     return 0;
 }
 
