@@ -422,7 +422,7 @@ static int plan_cases(struct builder *b, const struct kvg_plan_request *request)
 
 static int nothing_would_run(struct builder *b, const char *filter)
 {
-    if (*b->contradiction.text) /* the filter may look for a value that this case would have got */
+    if (*b->contradiction.text) /* the filter may name a value that this case would have */
         return kvg_fail(b->error, b->contradiction.exit_code, "%s", b->contradiction.text);
     return kvg_fail(b->error, KVG_EXIT_TROUBLE,
                     "nothing would run: --filter '%s' rejects all %" PRId64 " cases", filter ? filter : "",
