@@ -16,6 +16,7 @@
 #include "call.h"
 #include "explain.h"
 #include "harness/machine/clock.h"
+#include "options.h"
 #include "session_state.h"
 #include "verdict.h"
 

@@ -25,6 +25,7 @@
 #include "harness/measure/evict.h"
 #include "harness/measure/roofs.h"
 #include "inputs.h"
+#include "options.h"
 #include "outputs.h"
 #include "quantize.h"
 #include "reorder.h"

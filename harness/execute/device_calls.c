@@ -9,6 +9,7 @@
 
 #include "harness/machine/caches.h"
 #include "harness/machine/clock.h"
+#include "options.h"
 #include "session_state.h"
 #include "verdict.h"
 

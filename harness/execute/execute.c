@@ -21,6 +21,7 @@
 #include "harness/measure/work.h"
 #include "inputs.h"
 #include "kernels/registry.h"
+#include "options.h"
 #include "outputs.h"
 #include "predict.h"
 #include "rates.h"

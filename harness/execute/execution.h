@@ -9,11 +9,11 @@
 #include "harness/prepare/prepared.h"
 #include "harness/prepare/seen.h"
 #include "kernels/kernel.h"
-#include "options.h"
 #include "results/row.h"
 #include "site.h"
 #include "stopwatch.h"
 
+struct kvg_run_options;  /* options.h */
 struct kvg_session;      /* session.h */
 struct kvg_device_calls; /* device_calls.h */
 struct kvg_outputs;      /* outputs.h */

@@ -14,6 +14,7 @@
 #include "harness/diagnose/dump.h"
 #include "harness/machine/clock.h"
 #include "inputs.h"
+#include "options.h"
 #include "outputs.h"
 #include "session_state.h"
 #include "verdict.h"

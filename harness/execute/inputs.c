@@ -7,6 +7,7 @@
 #include "buffers.h"
 #include "harness/inputs/inputs.h"
 #include "harness/prepare/prepare.h"
+#include "options.h"
 #include "session_state.h"
 #include "verdict.h"
 

@@ -16,6 +16,7 @@
 #include "call.h"
 #include "inputs.h"
 #include "kernels/registry.h"
+#include "options.h"
 #include "session_state.h"
 #include "verdict.h"
 

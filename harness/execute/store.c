@@ -20,6 +20,7 @@
 #include "harness/verify/verify.h"
 #include "harness/verify/whole.h"
 #include "inputs.h"
+#include "options.h"
 #include "session_state.h"
 #include "timing.h"
 #include "verdict.h"

@@ -10,6 +10,7 @@
 #include "device_calls.h"
 #include "harness/machine/clock.h"
 #include "harness/machine/nvtx.h"
+#include "options.h"
 #include "roofs_beside.h"
 #include "verdict.h"
 
