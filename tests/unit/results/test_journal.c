@@ -56,6 +56,40 @@ static void round_trip_is_exact(void **state)
     kvg_results_free(&out);
 }
 
+/* Facts keep their bits as one line of JSON. */
+static void facts_are_one_line_of_json(void **state)
+{
+    static const double numbers[] = {0.1, -0.0, 1e300, NAN, INFINITY, -INFINITY};
+    struct kvg_facts facts = {0}, back = {0};
+    struct kvg_error error;
+    (void)state;
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "n%d", (int)i);
+        assert_int_equal(kvg_facts_set_number(&facts, name, numbers[i]), 0);
+    }
+    assert_int_equal(kvg_facts_set_text(&facts, "text", "two\nlines, \"quoted\""), 0);
+    char *line = kvg_facts_to_json(&facts);
+    assert_non_null(line);
+    assert_null(strchr(line, '\n'));
+    assert_int_equal(kvg_facts_from_json(line, &back, &error), 0);
+    assert_int_equal(back.count, facts.count);
+    for (int64_t i = 0; i < facts.count; i++) {
+        const struct kvg_fact *a = &facts.facts[i], *b = kvg_facts_find(&back, a->name);
+        assert_non_null(b);
+        if (a->text)
+            assert_string_equal(b->text, a->text);
+        else
+            assert_true(memcmp(&a->number, &b->number, sizeof a->number) == 0 ||
+                        (isnan(a->number) && isnan(b->number)));
+    }
+    assert_int_equal(kvg_facts_from_json("[1]", &back, &error), -1);
+    assert_int_equal(kvg_facts_from_json("{\"a\": [1]}", &back, &error), -1);
+    free(line);
+    kvg_facts_free(&facts);
+    kvg_facts_free(&back);
+}
+
 static void a_row_is_one_line_of_json(void **state)
 {
     (void)state;
@@ -297,6 +331,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(round_trip_is_exact, setup, teardown),
+        cmocka_unit_test(facts_are_one_line_of_json),
         cmocka_unit_test(a_row_is_one_line_of_json),
         cmocka_unit_test_setup_teardown(a_torn_last_line_is_dropped, setup, teardown),
         cmocka_unit_test_setup_teardown(a_killed_writer_loses_at_most_one_row, setup, teardown),

@@ -18,6 +18,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "harness/measure/roofs.h"
 #include "harness/execute/options.h"
 #include "harness/worker/worker.h"
 
@@ -111,6 +112,53 @@ static struct kvg_worker *start(const struct kvg_run_options *options)
     if (!worker)
         fail_msg("%s", error.text);
     return worker;
+}
+
+static double number_of(const struct kvg_facts *facts, const char *name)
+{
+    const struct kvg_fact *fact = kvg_facts_find(facts, name);
+    assert_non_null(fact);
+    assert_null(fact->text);
+    return fact->number;
+}
+
+/* The roofs are measured in the worker, however short the timeout of a case is. */
+static void the_worker_measures_roofs(void **state)
+{
+    static const char *const names[] = {"read_roof", "copy_roof", "cache_roof", "flop_roof"};
+    struct kvg_run_options options;
+    struct kvg_error error;
+    (void)state;
+    quick_options(&options);
+    options.timeout = 0.001;
+    struct kvg_worker *worker = start(&options);
+    for (int measure = 0; measure < 2; measure++) {
+        struct kvg_facts facts = {0};
+        assert_int_equal(kvg_worker_add_roofs(worker, 1, measure, &facts, &error), 0);
+        for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) /* a CPU of this century */
+            assert_true(measure ? number_of(&facts, names[i]) > 1e6 : isnan(number_of(&facts, names[i])));
+        assert_string_equal(kvg_facts_find(&facts, "roof_isa")->text, kvg_roof_isa());
+        kvg_facts_free(&facts);
+    }
+    kvg_worker_stop(worker);
+}
+
+/* A worker that ends before it answers: the roofs are unknown, and that is no error. */
+static void roofs_of_a_worker_that_ends(void **state)
+{
+    static const char *const plugins[] = {"./none.so", NULL};
+    struct kvg_run_options options;
+    struct kvg_facts facts = {0};
+    struct kvg_error error;
+    (void)state;
+    quick_options(&options);
+    options.plugins = plugins;
+    struct kvg_worker *worker = start(&options);
+    assert_int_equal(kvg_worker_add_roofs(worker, 1, 1, &facts, &error), 0);
+    assert_true(isnan(number_of(&facts, "read_roof")));
+    assert_string_equal(kvg_facts_find(&facts, "roof_isa")->text, "unknown");
+    kvg_facts_free(&facts);
+    kvg_worker_stop(worker);
 }
 
 static void a_right_kernel_passes(void **state)
@@ -467,6 +515,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(report_when_asked),
         cmocka_unit_test(a_rare_race_takes_more_repeats),
         cmocka_unit_test(other_orders_are_tried),
+        cmocka_unit_test(the_worker_measures_roofs),
+        cmocka_unit_test(roofs_of_a_worker_that_ends),
         cmocka_unit_test(a_signal_interrupts),
     };
     return cmocka_run_group_tests(tests, build_plugin, remove_plugin);
