@@ -16,7 +16,7 @@
 # modules of /usr/bin/python3 as python:MODULE, a kind of CPU as cpu:x86_64.
 # A test whose source has a line "alone: WHY" (in a comment) runs when all others are done, by itself.
 #
-# JOBS=N      tests at a time (default: the number of CPUs)
+# JOBS=N      tests at a time (default: one more than there are CPUs)
 # JUNIT=FILE  writes the results as JUnit XML as well
 set -u
 source_dir=$(cd "$(dirname "$0")/.." && pwd)
@@ -29,13 +29,14 @@ patterns=("${@:-*}")
 export KVGAUGE=$build/kvgauge KVG_SOURCE=$source_dir KVG_BUILD=$build
 # A leak in a library is not ours to fail on; a leak of ours is found by the sanitizer all the same.
 export LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$source_dir/tests/lsan.supp:print_suppressions=0}
-jobs=${JOBS:-$(nproc)}
+jobs=${JOBS:-$(($(nproc) + 1))} # some tests wait more than they compute
 limit=1800 # seconds a test may take: against one that hangs, on a machine that is busy with other things
 
 # ---- which tests
 names=() sources=() alone=()
 add() { # add NAME SOURCE, when a pattern chooses it
     local pattern
+    [[ " ${names[*]} " != *" $1 "* ]] || return 0
     for pattern in "${patterns[@]}"; do
         if [[ $1 == $pattern || ${1#cli/} == $pattern ]]; then
             names+=("$1") sources+=("$2")
@@ -50,6 +51,13 @@ cd "$source_dir" || exit 4
 for source in $(find tests/unit/reference -name 'test_*.c' | sort) \
     $(find tests/unit -path tests/unit/reference -prune -o -name 'test_*.c' -print | sort); do
     add "$(basename "$source" .c)" "$source"
+done
+# Then scripts with a line "first: WHY" (in a comment): the long ones.
+for source in $(grep -lE '^# first: ' tests/cli/*.sh tests/python/test_*.py); do
+    case $source in
+        *.sh) add "cli/$(basename "$source" .sh)" "$source" ;;
+        *) add "$(basename "$source" .py)" "$source" ;;
+    esac
 done
 for source in tests/cli/*.sh; do add "cli/$(basename "$source" .sh)" "$source"; done
 for source in tests/python/test_*.py; do add "$(basename "$source" .py)" "$source"; done

@@ -1,5 +1,6 @@
 # Ctrl-C during a run, kill -9 during a run, an incomplete last line of the journal: --resume continues, no row is lost.
 # needs: python:h5py
+# first: it waits for most of its 20 s
 ${CC:-cc} -O1 -shared -fPIC -I "$KVG_SOURCE/kernels" -o faulty.so "$KVG_SOURCE/tests/plugins/faulty.c" -lm || exit 1
 shape="--phase decode --input normal --context 40 --heads 4/2 --head-dim 32 --threads 1 --cache-state none"
 # Before a worker starts, a run measures the machine. That takes many seconds when other programs keep the CPUs busy. So

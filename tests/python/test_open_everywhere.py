@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# first: one of the longest
 """A result file opens in xarray (both engines), netCDF4, h5py and pandas, and every value in it equals the value in
 the journal it was made from.
 
