@@ -5,7 +5,7 @@
 
 ARM_CC   ?= aarch64-linux-gnu-gcc
 ARM_QEMU ?= qemu-aarch64-static
-ARM_SRC  := $(call sources_for,aarch64,$(wildcard kernels/*.c kernels/cpu/*.c reference/*.c)) harness/verify/bounds.c
+ARM_SRC  := $(call sources_for,aarch64,$(wildcard kernels/*.c kernels/cpu/*.c reference/*.c)) harness/verify/bounds.c harness/prepare/dtypes.c
 ARM_OBJ  := $(ARM_SRC:%.c=$(B)/arm/obj/%.o)
 ARM_TESTS := $(patsubst %.c,$(B)/arm/%,$(wildcard tests/unit/reference/test_*.c) \
   $(addprefix tests/unit/kernels/,test_kernel_fp8.c test_kernels_attention.c test_kernels_store.c))

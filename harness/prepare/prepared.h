@@ -14,6 +14,7 @@
 
 #include "harness/case/case.h"
 #include "kernels/kernel.h"
+#include "dtypes.h"
 #include "options.h"
 #include "reference/attention.h"
 #include "results/error.h"
@@ -88,14 +89,6 @@ int kvg_prepared_check(const struct kvg_prepared *p, struct kvg_error *error);
  * unquantised K and V, except in a store. */
 int kvg_prepared_check_shown(const struct kvg_prepared *p, struct kvg_error *error);
 
-/* Format of reference/ for a dtype of the ABI. */
-enum kvg_ref_format kvg_ref_format_of(enum kvg_dtype dtype);
-/* Bytes of an element of a dtype of the ABI. */
-int64_t kvg_dtype_bytes(enum kvg_dtype dtype);
-/* The byte whose repetition is NaN in a dtype: 0x7f for e4m3 and e5m2, 0x80 for e4m3fnuz, else 0xff. */
-int kvg_poison_byte(enum kvg_dtype dtype);
-/* Fills a cache of `elements` elements with NaN of its dtype. */
-void kvg_poison_cache(enum kvg_dtype dtype, void *cache, int64_t elements);
 /* Host bytes of K, V (bf16) and their caches for one sequence of a case. */
 int64_t kvg_sequence_bytes(const struct kvg_case *c, int64_t length);
 
