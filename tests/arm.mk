@@ -5,7 +5,8 @@
 
 ARM_CC   ?= aarch64-linux-gnu-gcc
 ARM_QEMU ?= qemu-aarch64-static
-ARM_SRC  := $(call sources_for,aarch64,$(wildcard kernels/*.c kernels/cpu/*.c reference/*.c)) harness/verify/bounds.c harness/prepare/dtypes.c
+ARM_SRC  := $(call sources_for,aarch64,$(wildcard kernels/*.c kernels/cpu/*.c reference/*.c)) \
+            harness/verify/bounds.c harness/prepare/dtypes.c
 ARM_OBJ  := $(ARM_SRC:%.c=$(B)/arm/obj/%.o)
 ARM_TESTS := $(patsubst %.c,$(B)/arm/%,$(wildcard tests/unit/reference/test_*.c) \
   $(addprefix tests/unit/kernels/,test_kernel_fp8.c test_kernels_attention.c test_kernels_store.c))
@@ -15,6 +16,12 @@ test-arm: ## reference and CPU kernels compiled for Arm, their unit tests under 
 	@APT='$(APT)' .ci/packages.sh build arm
 	@$(MAKE) --no-print-directory -k -j$$(nproc) $(ARM_RUNS)
 NIGHTLY += test-arm
+# For CI: everything is compiled and linked for Arm; three short tests run, the NEON store kernel's among them.
+test-arm-smoke: ## the same, compiled as a whole, but with three short tests run
+	@APT='$(APT)' .ci/packages.sh build arm
+	@$(MAKE) --no-print-directory -j$$(nproc) $(ARM_TESTS)
+	@$(MAKE) --no-print-directory $(filter %/test_formats.run %/test_kernel_fp8.run %/test_kernels_store.run,$(ARM_RUNS))
+.PHONY: test-arm-smoke
 # QEMU is about as slow as a sanitizer, so the exhaustive tests are reduced in the same way.
 .PHONY: $(ARM_RUNS)
 $(ARM_RUNS): %.run: %
