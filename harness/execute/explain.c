@@ -296,11 +296,12 @@ int kvg_output_hold(struct kvg_execution *x, const struct kvg_attention_args *ar
         return kvg_verdict(x, KVG_OUT_OF_MEMORY, "no memory for a row");
     /* The plain kernel ran on the first values, not on renewed ones. */
     const int whole = run != KVG_RUN_RENEWED;
-    const int failed = judge(x, kvg_outputs_compare(x, args, e, whole, &other), &other, when, known);
-    if (other.status == KVG_INCORRECT && !known)
+    const int failed = kvg_outputs_compare(x, args, e, whole, &other);
+    const int judged = judge(x, failed, &other, when, known);
+    if (!failed && judged && !known)
         kvg_explain_attention(x, args, e, run);
     kvg_row_free(&other);
-    return failed;
+    return judged;
 }
 
 int kvg_host_output_hold(struct kvg_execution *x, const uint16_t *out, const float *lse,

@@ -19,7 +19,7 @@ static int64_t payload(const struct kvg_problem *problem, int64_t tokens, int64_
 void kvg_account_fill_row(const struct kvg_prepared *p, int64_t workspace_bytes, struct kvg_row *row)
 {
     const struct kvg_problem *problem = &p->problem;
-    const int64_t element = kvg_ref_format_get_info(kvg_ref_format_of(problem->kv_dtype))->bytes;
+    const int64_t element = kvg_dtype_bytes(problem->kv_dtype);
     const int64_t block = problem->block_size;
     int64_t tokens = 0, pages = 0, most_pages = 0;
     for (int64_t b = 0; b < problem->batch; b++) {

@@ -21,11 +21,6 @@
 #include "loops.h"
 #include "roofs.h"
 
-static int64_t element_bytes(const struct kvg_prepared *p)
-{
-    return kvg_ref_format_get_info(kvg_ref_format_of(p->problem.kv_dtype))->bytes;
-}
-
 struct span_list {
     struct kvg_span *spans;
     int64_t count, capacity;
@@ -49,7 +44,7 @@ static int add_span(struct span_list *list, const char *data, int64_t rows, int6
 static int add_head(struct span_list *list, const struct kvg_prepared *p, const struct kvg_pages *pages,
                     int64_t block, int64_t slot, int64_t slots, int64_t head)
 {
-    int64_t e = element_bytes(p), row = p->problem.head_dim * e;
+    int64_t e = kvg_dtype_bytes(p->problem.kv_dtype), row = p->problem.head_dim * e;
     const char *data =
         (const char *)pages->data +
         (block * pages->stride_block + slot * pages->stride_slot + head * pages->stride_head) * e;
@@ -62,7 +57,7 @@ static int add_head(struct span_list *list, const struct kvg_prepared *p, const 
 static int add_page(struct span_list *list, const struct kvg_prepared *p, const struct kvg_pages *pages,
                     int64_t block, int64_t slot, int64_t slots)
 {
-    int64_t e = element_bytes(p), heads = p->problem.kv_heads, dim = p->problem.head_dim;
+    int64_t e = kvg_dtype_bytes(p->problem.kv_dtype), heads = p->problem.kv_heads, dim = p->problem.head_dim;
     int nhd = pages->stride_head == dim && pages->stride_slot == heads * dim;
     int whole_hnd = pages->stride_slot == dim && pages->stride_head == p->problem.block_size * dim &&
                     slots == p->problem.block_size;
@@ -183,7 +178,7 @@ static double gather_pass(const struct span_list *list, int64_t threads, enum wa
 /* Flushes all of K and V, which is simpler than flushing the spans alone. */
 static void flush_caches(const struct kvg_prepared *p)
 {
-    int64_t bytes = p->cache_elements * element_bytes(p);
+    int64_t bytes = p->cache_elements * kvg_dtype_bytes(p->problem.kv_dtype);
     kvg_evict_range(p->k_cache, bytes);
     kvg_evict_range(p->v_cache, bytes);
 }

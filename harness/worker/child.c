@@ -102,9 +102,10 @@ static void run_case(struct kvg_session *session, const struct kvg_run_options *
     kvg_row_free(&row);
 }
 
-/* The answer to "roofs THREADS MEASURE", which is no case string: it has no "=". */
+/* Start of the request "roofs THREADS MEASURE". It is no case string, because it has no "=". */
 static const char ROOFS[] = "roofs ";
 
+/* Answers that request; `request` is what follows its start. */
 static void send_roofs(struct kvg_session *session, const char *request, FILE *parent)
 {
     struct kvg_facts facts = {0};
