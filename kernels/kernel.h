@@ -9,16 +9,24 @@
  *
  * Conventions for the whole file:
  *   sizes      All sizes, counts and strides are int64_t.
- *   strides    A stride counts elements, not bytes. The stride of head_dim is always 1.
+ *   strides    A stride counts elements, not bytes. The stride of head_dim is always 1. Strides do not follow
+ *              from the shape: an engine passes views into larger buffers. Rows of Q may lie in a fused QKV
+ *              tensor, K and V pages in one allocation, rows and pages may have gaps, the head may be the
+ *              slowest index, and the strides of K and V may differ. Elements between rows are not the
+ *              kernel's: it must not use or write them.
  *   shapes     In [a, b, c] the last index is contiguous; the others have strides where a stride is given.
  *   owner      Every pointer belongs to the caller. It stays valid until the call returns, or on CUDA until
  *              the work that the call queued on `stream` is done. `problem` and the args struct are valid
  *              until the call returns.
  *   memory     CPU kernel: every pointer is host memory; `stream` is NULL. CUDA kernel: every pointer except
  *              `problem` is memory of the current device, and all work is queued on `stream`, a cudaStream_t.
- *   alignment  Every pointer is aligned to its element type. More is not promised. A kernel that needs more
- *              checks pointers and strides and returns KVG_EINVAL. (kvgauge aligns the first byte of each
- *              buffer to 4096 bytes on a CPU and to 256 bytes on a GPU.)
+ *   alignment  Each row of head_dim elements of q, q8, k, v, out and the caches is aligned to 16 bytes, or,
+ *              if head_dim elements are no multiple of 16 bytes, to the largest power of two that divides
+ *              their size. The workspace is aligned to 16 bytes, every other pointer to its element type.
+ *              More is not promised, although dense buffers of kvgauge begin at multiples of 4096 bytes (256
+ *              on a GPU).
+ *   refusals   A kernel that cannot work with the strides or alignment of a call returns KVG_EUNSUPPORTED
+ *              before it writes. The row is then skipped if its views are not dense.
  *   inputs     A kernel must not write to inputs: all pointers to const and, in `attention`, the pages.
  *   outputs    `out`, `lse` and `workspace` arrive with undefined content.
  *   errors     Every entry point returns KVG_OK or a negative KVG_E* value. A kernel never prints and never
@@ -42,7 +50,7 @@ extern "C" {
 enum {
     KVG_OK = 0,
     KVG_EINVAL = -1,       /* arguments contradict the problem or each other */
-    KVG_EUNSUPPORTED = -2, /* a problem for which `supports` returns 0 */
+    KVG_EUNSUPPORTED = -2, /* a problem for which `supports` returns 0, or strides that the kernel refuses */
     KVG_ENOMEM = -3,       /* the device is out of memory */
     KVG_EDEVICE = -4       /* a launch or the device failed */
 };
@@ -216,7 +224,7 @@ struct kvg_store_args {
     const void *k, *v;
     int64_t k_stride_token, k_stride_head;
     int64_t v_stride_token, v_stride_head;
-    const int64_t *slot_mapping; /* [tokens] */
+    const int64_t *slot_mapping; /* [tokens], in any order, with negative slots anywhere */
     int64_t tokens;
     struct kvg_pages k_cache, v_cache;
     int64_t num_blocks;
@@ -249,13 +257,14 @@ struct kvg_attention_args {
     const void *q; /* [total_q, q_heads, head_dim] in problem->q_dtype */
     int64_t q_stride_token, q_stride_head;
     struct kvg_pages k_cache, v_cache;
-    int64_t num_blocks;
+    int64_t num_blocks; /* pages of each cache; some may belong to no sequence */
     /* Page of each block_size tokens: [batch, >= ceil(max_seq_len / block_size)]. Entries past the end of
      * a sequence are undefined. */
     const int32_t *block_table;
     int64_t block_table_stride;
     const int32_t *seq_lens;  /* [batch]: keys of each sequence; 0 is allowed */
-    const int32_t *cu_q_lens; /* [batch + 1]: first query row of each sequence, then total_q */
+    const int32_t *cu_q_lens; /* [batch + 1]: first query row of each sequence, then total_q. A sequence may
+                                 have no query row, whether it has keys or not */
     struct kvg_scales scales;
     float softmax_scale; /* usually 1 / sqrt(head_dim) */
     void *out;           /* [total_q, q_heads, head_dim] in problem->out_dtype */

@@ -84,6 +84,14 @@ static void put_roofs(FILE *out, const struct kvg_picks *picks, int64_t begin, i
     }
 }
 
+/* Appends "_WORD" to the name of a figure; nothing for an empty word. */
+static void add_to_name(struct figure *f, const char *word)
+{
+    const size_t used = strlen(f->name);
+    if (word[0])
+        snprintf(f->name + used, sizeof(f->name) - used, "_%.16s", word);
+}
+
 static int throughput_figure(struct plotter *p, const struct kvg_picks *picks, int64_t begin, int64_t end)
 {
     const struct kvg_row *row = picks->picks[begin].row;
@@ -95,12 +103,15 @@ static int throughput_figure(struct plotter *p, const struct kvg_picks *picks, i
         snprintf(tokens, sizeof(tokens), "%lld", (long long)row->q_len);
     if (!kvg_on_device(row))
         snprintf(unit, sizeof(unit), "_t%lld", (long long)row->threads);
-    snprintf(f.name, sizeof(f.name), "throughput_%.20s%s_%.8s_b%lld_h%lldx%lld_d%lld_p%lld_%.8s%s%s%s",
+    snprintf(f.name, sizeof(f.name), "throughput_%.20s%s_%.8s_b%lld_h%lldx%lld_d%lld_p%lld_%.8s%s",
              row->phase, tokens, row->cache_state, (long long)row->batch, (long long)row->q_heads,
              (long long)row->kv_heads, (long long)row->head_dim, (long long)row->block_size, row->layout,
-             unit, strcmp(row->lengths, "ragged") == 0 ? "_ragged" : "", row->window > 0 ? "_window" : "");
-    if (row->soft_cap > 0)
-        snprintf(f.name + strlen(f.name), sizeof(f.name) - strlen(f.name), "_cap");
+             unit);
+    add_to_name(&f, kvg_value_unless(row->lengths, "uniform"));
+    add_to_name(&f, row->window > 0 ? "window" : "");
+    add_to_name(&f, row->soft_cap > 0 ? "cap" : "");
+    add_to_name(&f, kvg_value_unless(row->views, "dense"));
+    add_to_name(&f, kvg_value_unless(row->mask, "causal"));
     snprintf(f.title, sizeof(f.title), "Throughput against context: %.20s%s%s%s, %.8s cache", row->phase,
              append ? " of " : "", tokens, append ? " tokens" : "", row->cache_state);
     kvg_shape_words(row, f.detail, sizeof(f.detail));

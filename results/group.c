@@ -97,15 +97,22 @@ long long kvg_rank_accumulate(const struct kvg_row *row)
     return strcmp(row->accumulate, "hopper") == 0 ? 1 : 2 + (colon ? atoll(colon + 1) : 0);
 }
 
+const char *kvg_value_unless(const char *value, const char *fallback)
+{
+    return strcmp(value, fallback) == 0 ? "" : value;
+}
+
 void kvg_shape_key(const struct kvg_row *row, char *text, size_t size)
 {
     const int device = kvg_on_device(row), append = strcmp(row->phase, "append") == 0;
     snprintf(
-        text, size, "%.40s %d%.20s %.8s %06lld %06lld %06lld %06lld %08lld %.8s %.8s %04lld %.8g %lld %06lld",
+        text, size,
+        "%.40s %d%.20s %.8s %06lld %06lld %06lld %06lld %08lld %.8s %.8s %04lld %.8g %lld %06lld %.12s %.12s",
         device ? row->device : "", kvg_rank_phase(row->phase), row->phase, row->cache_state,
         (long long)row->batch, (long long)row->q_heads, (long long)row->kv_heads, (long long)row->head_dim,
         (long long)row->block_size, row->layout, row->lengths, (long long)(device ? 0 : row->threads),
-        row->soft_cap, (long long)row->window, (long long)(append ? row->q_len : 0));
+        row->soft_cap, (long long)row->window, (long long)(append ? row->q_len : 0),
+        kvg_value_unless(row->views, "dense"), kvg_value_unless(row->mask, "causal"));
 }
 
 void kvg_place_words(const struct kvg_row *row, char *text, size_t size)
@@ -118,16 +125,20 @@ void kvg_place_words(const struct kvg_row *row, char *text, size_t size)
 
 void kvg_shape_words(const struct kvg_row *row, char *text, size_t size)
 {
-    char place[80], window[32] = "", cap[32] = "";
+    char place[80], window[32] = "", cap[32] = "", lengths[32] = "", views[32] = "";
     kvg_place_words(row, place, sizeof(place));
     if (row->window > 0)
         snprintf(window, sizeof(window), ", window %lld", (long long)row->window);
     if (row->soft_cap > 0)
         snprintf(cap, sizeof(cap), ", soft cap %g", row->soft_cap);
-    snprintf(text, size, "batch %lld, %lld/%lld heads, head_dim %lld, pages of %lld %s, %s%s%s%s",
+    if (kvg_value_unless(row->lengths, "uniform")[0])
+        snprintf(lengths, sizeof(lengths), ", %.16s lengths", row->lengths);
+    if (kvg_value_unless(row->views, "dense")[0])
+        snprintf(views, sizeof(views), ", %.16s views", row->views);
+    snprintf(text, size, "batch %lld, %lld/%lld heads, head_dim %lld, pages of %lld %s, %s%s%s%s%s%s",
              (long long)row->batch, (long long)row->q_heads, (long long)row->kv_heads,
-             (long long)row->head_dim, (long long)row->block_size, row->layout, place, window, cap,
-             strcmp(row->lengths, "ragged") == 0 ? ", ragged lengths" : "");
+             (long long)row->head_dim, (long long)row->block_size, row->layout, place, window, cap, lengths,
+             views, strcmp(row->mask, "full") == 0 ? ", full mask" : "");
 }
 
 void kvg_calibration_label(const struct kvg_row *row, char *text, size_t size)

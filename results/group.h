@@ -51,6 +51,8 @@ void kvg_shape_words(const struct kvg_row *row, char *text, size_t size);
 /* Where the row ran: the name of the GPU, or "2 threads". */
 void kvg_place_words(const struct kvg_row *row, char *text, size_t size);
 
+/* "" at the default of an axis, else the value. An older file lacks the column and has "" too. */
+const char *kvg_value_unless(const char *value, const char *fallback);
 /* The calibration, with the observer where that is not the default: "dataset, minmax". */
 void kvg_calibration_label(const struct kvg_row *row, char *text, size_t size);
 /* 1 if the row has a valid context; a row that never ran may have none. */

@@ -295,13 +295,15 @@ static void print_speed(struct kvg_table *t, const struct kvg_picks *picks, int6
     if (suspect)
         kvg_table_say(t, "?: faster than the roof allows. The time is shown, but no throughput.");
     row = picks->picks[begin].row;
-    char cap[32] = "";
-    if (row->lengths[0] && strcmp(row->lengths, "uniform") != 0)
-        snprintf(cap, sizeof(cap), ".*lengths=%.16s", row->lengths);
-    kvg_table_trace(t,
-                    "phase=%s .*batch=%lld .*heads=%lld/%lld .*block_size=%lld layout=%s%s .*cache_state=%s",
-                    row->phase, (long long)row->batch, (long long)row->q_heads, (long long)row->kv_heads,
-                    (long long)row->block_size, row->layout, cap, row->cache_state);
+    char lengths[32] = "", views[32] = "";
+    if (kvg_value_unless(row->views, "dense")[0])
+        snprintf(views, sizeof(views), " views=%.16s", row->views);
+    if (kvg_value_unless(row->lengths, "uniform")[0])
+        snprintf(lengths, sizeof(lengths), ".*lengths=%.16s", row->lengths);
+    kvg_table_trace(
+        t, "phase=%s .*batch=%lld .*heads=%lld/%lld .*block_size=%lld layout=%s%s%s .*cache_state=%s",
+        row->phase, (long long)row->batch, (long long)row->q_heads, (long long)row->kv_heads,
+        (long long)row->block_size, row->layout, views, lengths, row->cache_state);
 }
 
 /* Number of shapes with more rows than the one that starts at `at`, or with as many rows and before it. */

@@ -21,7 +21,16 @@
 
 enum kvg_cache_dtype { KVG_CACHE_AUTO = 0, KVG_CACHE_FP8_E4M3, KVG_CACHE_FP8_E5M2, KVG_CACHE_FP8_E4M3FNUZ };
 enum kvg_calibration { KVG_CALIBRATION_NONE = 0, KVG_CALIBRATION_RANDOM_TOKENS, KVG_CALIBRATION_DATASET };
-enum kvg_lengths { KVG_LENGTHS_UNIFORM = 0, KVG_LENGTHS_RAGGED };
+enum kvg_lengths { KVG_LENGTHS_UNIFORM = 0, KVG_LENGTHS_RAGGED, KVG_LENGTHS_GAPS };
+enum kvg_mask { KVG_MASK_CAUSAL = 0, KVG_MASK_FULL };
+/* How the tensors and caches of a call lie in memory (harness/prepare/views.h). */
+enum kvg_views_kind {
+    KVG_VIEWS_DENSE = 0,
+    KVG_VIEWS_PADDED,
+    KVG_VIEWS_FUSED,
+    KVG_VIEWS_PAIRED,
+    KVG_VIEWS_HEAD_MAJOR
+};
 enum kvg_cache_state { KVG_STATE_NONE = 0, KVG_STATE_COLD, KVG_STATE_HOT }; /* none: verified, not timed */
 
 /* How the fp8 path accumulates P V. All values but FP32 are predictions: no kernel runs, and
@@ -45,7 +54,9 @@ enum kvg_axis {
     KVG_AXIS_HEAD_DIM,
     KVG_AXIS_BLOCK_SIZE,
     KVG_AXIS_LAYOUT,
+    KVG_AXIS_VIEWS,
     KVG_AXIS_LENGTHS,
+    KVG_AXIS_MASK,
     KVG_AXIS_WINDOW,
     KVG_AXIS_SOFT_CAP,
     KVG_AXIS_ACCUMULATE,
@@ -73,7 +84,9 @@ struct kvg_case {
     int64_t context; /* keys per sequence (of the longest, when ragged), the queries' own tokens included */
     int64_t q_heads, kv_heads, head_dim, block_size;
     enum kvg_layout layout;
+    enum kvg_views_kind views;
     enum kvg_lengths lengths;
+    enum kvg_mask mask;
     int64_t window;
     double soft_cap;
     enum kvg_accumulate accumulate;

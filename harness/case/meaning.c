@@ -171,8 +171,8 @@ int kvg_case_complete(struct kvg_case *c, struct kvg_error *error)
 int kvg_case_offered_by_vllm(const struct kvg_case *c)
 {
     char why[256];
-    if (kvg_case_without_meaning(c, why, sizeof why))
-        return 0;
+    if (kvg_case_without_meaning(c, why, sizeof why) || c->mask == KVG_MASK_FULL)
+        return 0; /* vLLM's encoder attention, which is not causal, has no KV cache */
     if (c->kv_cache_dtype == KVG_CACHE_AUTO)
         return 1;
     if (c->kv_cache_dtype == KVG_CACHE_FP8_E5M2 && c->calibration == KVG_CALIBRATION_DATASET)
@@ -195,6 +195,10 @@ int kvg_case_without_meaning(const struct kvg_case *c, char *why, size_t size)
     if (kvg_case_predicts(c) && c->phase == KVG_PHASE_PREFILL) {
         snprintf(why, size,
                  "predictions are for decode and append only: a whole prefill on the model takes hours");
+        return 1;
+    }
+    if (c->mask == KVG_MASK_FULL && c->window > 0) {
+        snprintf(why, size, "a window ends at the query's own position, which mask full does not know");
         return 1;
     }
     if (c->path != KVG_PATH_FP8 || c->kv_cache_dtype == KVG_CACHE_FP8_E4M3)
@@ -243,7 +247,7 @@ void kvg_case_problem(const struct kvg_case *c, struct kvg_problem *problem)
         .total_kv = c->batch * c->context,
         .window = c->window,
         .soft_cap = (float)c->soft_cap,
-        .causal = 1,
+        .causal = c->mask == KVG_MASK_CAUSAL,
         .threads = (int)c->threads,
     };
 }
@@ -273,7 +277,8 @@ int kvg_case_to_row(const struct kvg_case *c, struct kvg_row *row)
         set_axis_text(c, KVG_AXIS_SCHEME, &row->scheme) ||
         set_axis_text(c, KVG_AXIS_CALIBRATION, &row->calibration) ||
         set_axis_text(c, KVG_AXIS_INPUT, &row->input) || set_axis_text(c, KVG_AXIS_LENGTHS, &row->lengths) ||
-        set_axis_text(c, KVG_AXIS_LAYOUT, &row->layout) ||
+        set_axis_text(c, KVG_AXIS_LAYOUT, &row->layout) || set_axis_text(c, KVG_AXIS_VIEWS, &row->views) ||
+        set_axis_text(c, KVG_AXIS_MASK, &row->mask) ||
         set_axis_text(c, KVG_AXIS_ACCUMULATE, &row->accumulate) ||
         set_axis_text(c, KVG_AXIS_CACHE_STATE, &row->cache_state))
         return -1;

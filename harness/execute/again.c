@@ -32,9 +32,8 @@ static int repeat(struct kvg_execution *x, const struct kvg_attention_args *args
                                                       : deterministic ? REPEATS
                                                                       : COMPARED_REPEATS;
     const double until = kvg_now() + (asked ? INFINITY : REPEAT_SECONDS);
-    const int64_t bytes[2] = {kvg_out_bytes(&x->prepared), kvg_lse_bytes(&x->prepared)};
     uint64_t out, lse, out_now, lse_now;
-    if (kvg_buffer_hash(x, args->out, bytes[0], &out) || kvg_buffer_hash(x, args->lse, bytes[1], &lse))
+    if (kvg_hash_outputs(x, args, &out, &lse))
         return -1;
     for (int64_t i = 0; i < most && kvg_now() < until; i++) {
         if (kvg_call_attention_unchecked(x, args))
@@ -46,8 +45,7 @@ static int repeat(struct kvg_execution *x, const struct kvg_attention_args *args
                 return -1;
             continue;
         }
-        if (kvg_buffer_hash(x, args->out, bytes[0], &out_now) ||
-            kvg_buffer_hash(x, args->lse, bytes[1], &lse_now))
+        if (kvg_hash_outputs(x, args, &out_now, &lse_now))
             return -1;
         if (out_now == out && lse_now == lse)
             continue;

@@ -37,9 +37,8 @@
 struct attention {
     struct kvg_execution *x;
     struct kvg_attention_args args;
-    uint16_t *out;
-    float *lse;
-    int64_t out_bytes, lse_bytes;
+    void *out, *lse;              /* their buffers; args points to the first element of each */
+    int64_t out_bytes, lse_bytes; /* of the buffers */
     struct kvg_arithmetic arithmetic;
     struct kvg_expectation *expectation;
     uint64_t out_hash, lse_hash; /* of the verified output */
@@ -50,8 +49,8 @@ static int allocate(struct attention *a)
 {
     struct kvg_execution *x = a->x;
     const struct kvg_prepared *p = &x->prepared;
-    a->out_bytes = kvg_out_bytes(p);
-    a->lse_bytes = kvg_lse_bytes(p);
+    a->out_bytes = kvg_out_buffer_bytes(p);
+    a->lse_bytes = kvg_lse_buffer_bytes(p);
     a->out = kvg_buffer_alloc(x, "out", a->out_bytes);
     a->lse = a->out ? kvg_buffer_alloc(x, "lse", a->lse_bytes) : NULL;
     return a->lse ? 0 : -1;
@@ -62,15 +61,16 @@ static void fill_args(struct attention *a)
     struct kvg_execution *x = a->x;
     const struct kvg_prepared *p = &x->prepared;
     const struct kvg_seen *seen = &x->seen;
-    int64_t dim = p->problem.head_dim, heads = p->problem.q_heads;
+    const struct kvg_views *v = &p->views;
+    const struct kvg_rows_view *q = p->q8 ? &v->q8 : &v->q;
     int quantised = p->problem.kv_dtype != KVG_BF16;
     a->args = (struct kvg_attention_args){
         .problem = &p->problem,
-        .q = p->q8 ? seen->q8 : seen->q,
-        .q_stride_token = heads * dim,
-        .q_stride_head = dim,
-        .k_cache = p->k_pages,
-        .v_cache = p->v_pages,
+        .q = p->q8 ? kvg_rows_begin(q, 1, seen->q8) : kvg_rows_begin(q, 2, seen->q),
+        .q_stride_token = q->stride_token,
+        .q_stride_head = q->stride_head,
+        .k_cache = kvg_prepared_pages(p, 0, seen->k_cache),
+        .v_cache = kvg_prepared_pages(p, 1, seen->v_cache),
         .num_blocks = p->num_blocks,
         .block_table = seen->block_table,
         .block_table_stride = p->block_table_stride,
@@ -79,24 +79,21 @@ static void fill_args(struct attention *a)
         .scales = {p->q8 ? seen->q_scale : NULL, quantised ? seen->k_scale : NULL,
                    quantised ? seen->v_scale : NULL, p->scale_stride},
         .softmax_scale = p->softmax_scale,
-        .out = a->out,
-        .out_stride_token = heads * dim,
-        .out_stride_head = dim,
-        .lse = a->lse,
-        .lse_stride_token = heads,
+        .out = kvg_rows_begin(&v->out, sizeof(uint16_t), a->out),
+        .out_stride_token = v->out.stride_token,
+        .out_stride_head = v->out.stride_head,
+        .lse = kvg_rows_begin(&v->lse, sizeof(float), a->lse),
+        .lse_stride_token = v->lse.stride_token,
         .workspace = x->site.workspace,
         .workspace_bytes = x->site.workspace_bytes,
         .stream = x->site.device ? x->site.device->ops->stream(x->site.device) : NULL,
     };
-    a->args.k_cache.data = seen->k_cache;
-    a->args.v_cache.data = seen->v_cache;
     x->calls->gathered = a->args;
 }
 
 static int poison_outputs(struct attention *a)
 {
-    return kvg_buffer_poison(a->x, a->out, a->out_bytes) || kvg_buffer_poison(a->x, a->lse, a->lse_bytes) ? -1
-                                                                                                          : 0;
+    return kvg_poison_outputs(a->x, &a->args);
 }
 
 static int run_once(struct attention *a)
@@ -120,10 +117,7 @@ static int compare(struct attention *a, enum kvg_run_kind run)
 
 static int hash_outputs(struct attention *a, uint64_t *out, uint64_t *lse)
 {
-    return kvg_buffer_hash(a->x, a->out, a->out_bytes, out) ||
-                   kvg_buffer_hash(a->x, a->lse, a->lse_bytes, lse)
-               ? -1
-               : 0;
+    return kvg_hash_outputs(a->x, &a->args, out, lse);
 }
 
 /* The same inputs a second time. A deterministic kernel must give the same bits, any other a right output. */
@@ -176,10 +170,12 @@ static void before_hot(void *context)
 static void evict(struct attention *a)
 {
     const struct kvg_prepared *p = &a->x->prepared;
-    int64_t cache = p->cache_elements * kvg_dtype_bytes(p->problem.kv_dtype);
-    kvg_evict_range(p->k_cache, cache);
-    kvg_evict_range(p->v_cache, cache);
-    kvg_evict_range(a->args.q, p->total_q * p->problem.q_heads * p->problem.head_dim * (p->q8 ? 1 : 2));
+    const struct kvg_views *v = &p->views;
+    const int64_t bytes = kvg_dtype_bytes(p->problem.kv_dtype);
+    kvg_evict_range(p->shown.k_cache, v->k_cache.elements * bytes);
+    if (!v->shared)
+        kvg_evict_range(p->shown.v_cache, v->v_cache.elements * bytes);
+    kvg_evict_range(p->q8 ? p->shown.q8 : p->shown.q, p->q8 ? v->q8.elements : 2 * v->q.elements);
     kvg_evict_range(p->block_table, p->problem.batch * p->block_table_stride * (int64_t)sizeof(int32_t));
     kvg_evict_range(a->out, a->out_bytes);
     kvg_evict_range(a->lse, a->lse_bytes);

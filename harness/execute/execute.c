@@ -123,6 +123,8 @@ static int64_t peak_resident_bytes(void)
     return getrusage(RUSAGE_SELF, &usage) ? -1 : (int64_t)usage.ru_maxrss * 1024;
 }
 
+#define WORKSPACE_ALIGNMENT 16 /* bytes; the ABI promises it */
+
 static int make_workspace(struct kvg_execution *x)
 {
     x->site.workspace_bytes =
@@ -133,8 +135,11 @@ static int make_workspace(struct kvg_execution *x)
     x->site.guards = kvg_guard_new();
     if (!x->site.guards)
         return kvg_verdict(x, KVG_OUT_OF_MEMORY, "no memory for the outputs");
-    x->site.workspace = kvg_buffer_alloc(x, "workspace", x->site.workspace_bytes);
-    return x->site.workspace ? 0 : -1;
+    /* If views are not dense, the workspace too is aligned to no more than kernel.h promises. */
+    const int64_t offset = x->prepared.views.dense ? 0 : WORKSPACE_ALIGNMENT;
+    char *buffer = kvg_buffer_alloc(x, "workspace", x->site.workspace_bytes + offset);
+    x->site.workspace = buffer ? buffer + offset : NULL;
+    return buffer ? 0 : -1;
 }
 
 static void take_roofs(void *context, int again)

@@ -105,14 +105,15 @@ static void restore(struct kvg_execution *x, struct saved *s)
 static void call_again(struct kvg_execution *x, const struct kvg_attention_args *args, struct kvg_failure *f)
 {
     const struct kvg_prepared *p = &x->prepared; /* the whole case, also where the host verifies a part */
-    const int64_t bytes = kvg_out_bytes(p);
+    const int64_t bytes = kvg_out_buffer_bytes(p);
+    const void *out = kvg_out_buffer(p, args);
     const double begin = kvg_now();
     uint64_t before, after;
     struct saved saved;
     struct kvg_row other;
-    if (save(x, &saved) == 0 && kvg_buffer_hash(x, args->out, bytes, &before) == 0) {
+    if (save(x, &saved) == 0 && kvg_buffer_hash(x, out, bytes, &before) == 0) {
         for (int i = 0; i < CALLS_AGAIN && !f->unstable && kvg_now() - begin < SECONDS_AGAIN; i++) {
-            if (kvg_call_attention(x, args) || kvg_buffer_hash(x, args->out, bytes, &after))
+            if (kvg_call_attention(x, args) || kvg_buffer_hash(x, out, bytes, &after))
                 break;
             f->unstable = after != before;
         }
@@ -131,7 +132,8 @@ static void call_again(struct kvg_execution *x, const struct kvg_attention_args 
 /* Fills every slot that no token owns with zeros (zero = 1), or with NaN as before (zero = 0). */
 static int fill_unowned(const struct kvg_prepared *p, int zero)
 {
-    const struct kvg_pages *const pages[2] = {&p->k_pages, &p->v_pages};
+    const struct kvg_pages pages[2] = {kvg_prepared_pages(p, 0, p->shown.k_cache),
+                                       kvg_prepared_pages(p, 1, p->shown.v_cache)};
     const int64_t size = p->problem.block_size, slots = p->num_blocks * size, dim = p->problem.head_dim;
     const int64_t bytes = kvg_dtype_bytes(p->problem.kv_dtype);
     char *owned = calloc((size_t)slots + 1, 1);
@@ -143,9 +145,9 @@ static int fill_unowned(const struct kvg_prepared *p, int zero)
     for (int64_t slot = 0; slot < slots; slot++)
         for (int64_t t = 0; t < 2 && !owned[slot]; t++)
             for (int64_t h = 0; h < p->problem.kv_heads; h++) {
-                char *at = (char *)pages[t]->data +
-                           bytes * (slot / size * pages[t]->stride_block +
-                                    slot % size * pages[t]->stride_slot + h * pages[t]->stride_head);
+                char *at = (char *)pages[t].data +
+                           bytes * (slot / size * pages[t].stride_block + slot % size * pages[t].stride_slot +
+                                    h * pages[t].stride_head);
                 if (zero)
                     memset(at, 0, (size_t)(dim * bytes));
                 else
@@ -170,18 +172,16 @@ static void call_on_zeros(struct kvg_execution *x, const struct kvg_attention_ar
                           struct kvg_failure *f, uint16_t *out, float *lse)
 {
     const struct kvg_prepared *p = &x->prepared;
-    const int64_t rows = p->total_q * p->problem.q_heads, count = rows * p->problem.head_dim;
+    const int64_t heads = p->problem.q_heads, dim = p->problem.head_dim;
     struct kvg_row other;
     struct kvg_error error;
-    kvg_buffer_poison(x, args->out, count * (int64_t)sizeof *out);
-    if (args->lse)
-        kvg_buffer_poison(x, args->lse, rows * (int64_t)sizeof *lse);
+    kvg_poison_outputs(x, args);
     kvg_buffer_poison(x, x->site.workspace, x->site.workspace_bytes);
     if ((x->kernel->prepare && x->kernel->prepare(args)) || x->kernel->attention(args))
         return;
-    memcpy(out, args->out, (size_t)count * sizeof *out);
+    kvg_rows_pick(&p->views.out, p->total_q, heads, dim, sizeof *out, kvg_out_buffer(p, args), out);
     if (args->lse)
-        memcpy(lse, args->lse, (size_t)rows * sizeof *lse);
+        kvg_rows_pick(&p->views.lse, p->total_q, heads, 1, sizeof *lse, kvg_lse_buffer(p, args), lse);
     if (kvg_row_init(&other))
         return;
     f->tail =

@@ -37,14 +37,21 @@ static int64_t host_bytes(const struct kvg_case *c)
 }
 
 /* Does the device make K and V? Not for a batch of one: the host would prepare that sequence as the part that
- * it verifies. */
+ * it verifies. Not for views that are not dense: the host places their elements. */
 static int is_made_there(const struct kvg_execution *x)
 {
-    return x->site.device && x->c->batch > 1 && kvg_input_is_synthetic(x->c->input) &&
-           host_bytes(x->c) > x->session->device.source.mirror_bytes;
+    return x->site.device && x->c->batch > 1 && x->c->views == KVG_VIEWS_DENSE &&
+           kvg_input_is_synthetic(x->c->input) && host_bytes(x->c) > x->session->device.source.mirror_bytes;
 }
 
-/* Adds a sequence to the part if it has a key, is not in the part yet, and fits into *left or is the
+/* 1 if the part may hold the sequence: it has a key and, in attention, a query. */
+static int is_eligible(const struct kvg_prepared *frame, int64_t seq)
+{
+    return frame->seq_lens[seq] > 0 &&
+           (frame->problem.phase == KVG_PHASE_STORE || frame->cu_q_lens[seq + 1] > frame->cu_q_lens[seq]);
+}
+
+/* Adds a sequence to the part if it is eligible, is not in the part yet, and fits into *left or is the
  * first. */
 static void take(const struct kvg_prepared *frame, int64_t seq, int64_t *left, int64_t *chosen, int64_t *n)
 {
@@ -52,7 +59,7 @@ static void take(const struct kvg_prepared *frame, int64_t seq, int64_t *left, i
     for (int64_t i = 0; i < *n; i++)
         if (chosen[i] == seq)
             return;
-    if (frame->seq_lens[seq] < 1 || *n == KVG_PART_MOST || (*n > 0 && bytes > *left))
+    if (!is_eligible(frame, seq) || *n == KVG_PART_MOST || (*n > 0 && bytes > *left))
         return;
     chosen[(*n)++] = seq;
     *left -= bytes;
@@ -66,17 +73,20 @@ static void take(const struct kvg_prepared *frame, int64_t seq, int64_t *left, i
 static int64_t choose(const struct kvg_prepared *frame, int64_t limit, int64_t chosen[KVG_PART_MOST])
 {
     const int64_t batch = frame->problem.batch;
-    int64_t n = 0, shortest = -1, longest = 0;
+    int64_t n = 0, shortest = -1, longest = -1;
     for (int64_t i = 0; i < batch; i++) {
-        if (frame->seq_lens[i] > 0 && (shortest < 0 || frame->seq_lens[i] <= frame->seq_lens[shortest]))
+        if (!is_eligible(frame, i))
+            continue;
+        if (shortest < 0 || frame->seq_lens[i] <= frame->seq_lens[shortest])
             shortest = i;
-        if (frame->seq_lens[i] > frame->seq_lens[longest])
+        if (longest < 0 || frame->seq_lens[i] > frame->seq_lens[longest])
             longest = i;
     }
     if (shortest < 0)
         return 0;
     const int64_t turn = (int64_t)(frame->c.seed % (uint64_t)batch);
-    take(frame, 2 * frame->seq_lens[turn] >= frame->seq_lens[longest] ? turn : longest, &limit, chosen, &n);
+    const int long_enough = is_eligible(frame, turn) && 2 * frame->seq_lens[turn] >= frame->seq_lens[longest];
+    take(frame, long_enough ? turn : longest, &limit, chosen, &n);
     take(frame, 0, &limit, chosen, &n);
     take(frame, shortest, &limit, chosen, &n);
     take(frame, (turn + batch / 2) % batch, &limit, chosen, &n);

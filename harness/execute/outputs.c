@@ -23,6 +23,7 @@
 /* The plain kernel does not run for more operations than this. It is about a hundred times slower than the
  * matrix units, and the operations of a prefill grow with the square of the context. */
 #define PLAIN_FLOPS 2e13
+#define OUTPUT_POISON 0xff /* kvg_buffer_poison */
 
 /* ---------------------------------------------------------------- the plain kernel */
 
@@ -123,6 +124,8 @@ void kvg_outputs_free(struct kvg_outputs *outputs)
     kvg_plain_free(&outputs->plain);
     free(outputs->part_out);
     free(outputs->part_lse);
+    free(outputs->dense_out);
+    free(outputs->dense_lse);
     *outputs = (struct kvg_outputs){0};
 }
 
@@ -180,18 +183,70 @@ int kvg_outputs_expect(struct kvg_execution *x, struct kvg_expectation **out)
     return kvg_verdict_of_error(x, &error);
 }
 
+/* A call must not write between the rows of its outputs. */
+static int check_gap(struct kvg_execution *x, const char *name, const struct kvg_rows_view *view, int64_t dim,
+                     int64_t bytes, const void *buffer)
+{
+    const struct kvg_prepared *p = &x->prepared;
+    const int64_t at =
+        kvg_rows_gap_written(view, p->total_q, p->problem.q_heads, dim, bytes, OUTPUT_POISON, buffer);
+    if (at == -2)
+        return kvg_verdict(x, KVG_OUT_OF_MEMORY, "no memory for a copy of %s", name);
+    if (at < 0)
+        return 0;
+    kvg_verdict_suspect(x, KVG_FAULT_MEMORY,
+                        "a stride of %s is computed from the shape, or a row is too long", name);
+    return kvg_verdict(x, KVG_INCORRECT,
+                       "%s was written between its rows, at element %lld of its buffer (strides: token %lld, "
+                       "head %lld; first element %lld)",
+                       name, (long long)(at / bytes), (long long)view->stride_token,
+                       (long long)view->stride_head, (long long)view->first);
+}
+
+/* The outputs of the last call as dense tensors in host memory; *lse is NULL if the call took none. -1 with the
+ * verdict, also if the gaps of the outputs were written. */
+static int bring_outputs(struct kvg_execution *x, const struct kvg_attention_args *args, const uint16_t **out,
+                         const float **lse)
+{
+    const struct kvg_prepared *p = &x->prepared;
+    const struct kvg_views *v = &p->views;
+    const int64_t heads = p->problem.q_heads, dim = p->problem.head_dim;
+    struct kvg_outputs *o = x->outputs;
+    const void *out_buffer =
+        kvg_buffer_fetch(x, KVG_FETCHED_OUT, kvg_out_buffer(p, args), kvg_out_buffer_bytes(p));
+    const void *lse_buffer =
+        out_buffer && args->lse
+            ? kvg_buffer_fetch(x, KVG_FETCHED_LSE, kvg_lse_buffer(p, args), kvg_lse_buffer_bytes(p))
+            : NULL;
+    if (!out_buffer || (args->lse && !lse_buffer))
+        return -1;
+    *out = out_buffer;
+    *lse = lse_buffer;
+    if (v->dense)
+        return 0;
+    if (check_gap(x, "out", &v->out, dim, sizeof **out, out_buffer) ||
+        (lse_buffer && check_gap(x, "lse", &v->lse, 1, sizeof **lse, lse_buffer)))
+        return -1;
+    o->dense_out = o->dense_out ? o->dense_out : malloc((size_t)kvg_out_bytes(p) + 1);
+    o->dense_lse = o->dense_lse ? o->dense_lse : malloc((size_t)kvg_lse_bytes(p) + 1);
+    if (!o->dense_out || !o->dense_lse)
+        return kvg_verdict(x, KVG_OUT_OF_MEMORY, "no memory for a dense output");
+    kvg_rows_pick(&v->out, p->total_q, heads, dim, sizeof **out, out_buffer, o->dense_out);
+    if (lse_buffer)
+        kvg_rows_pick(&v->lse, p->total_q, heads, 1, sizeof **lse, lse_buffer, o->dense_lse);
+    *out = o->dense_out;
+    *lse = lse_buffer ? o->dense_lse : NULL;
+    return 0;
+}
+
 int kvg_outputs_compare(struct kvg_execution *x, const struct kvg_attention_args *args,
                         const struct kvg_expectation *e, int whole, struct kvg_row *row)
 {
     const struct kvg_prepared *p = &x->prepared;
-    const int64_t rows = p->total_q * p->problem.q_heads;
     struct kvg_error error;
-    const uint16_t *out = kvg_buffer_fetch(x, KVG_FETCHED_OUT, args->out,
-                                           rows * p->problem.head_dim * (int64_t)sizeof(uint16_t));
-    const float *lse = out && args->lse
-                           ? kvg_buffer_fetch(x, KVG_FETCHED_LSE, args->lse, rows * (int64_t)sizeof(float))
-                           : NULL;
-    if (!out || (args->lse && !lse))
+    const uint16_t *out;
+    const float *lse;
+    if (bring_outputs(x, args, &out, &lse))
         return -1;
     if (p->frame && pick_rows(x, out, lse))
         return -1;

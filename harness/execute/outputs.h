@@ -15,6 +15,8 @@ struct kvg_outputs {
     int plain_wrong;        /* 1: the plain kernel ran, and is itself wrong */
     uint16_t *part_out;     /* rows of the part, copied from the last output; owned */
     float *part_lse;
+    uint16_t *dense_out; /* the last output as a dense tensor, where views are not dense; owned */
+    float *dense_lse;
     /* What kvg_outputs_compare compared last: the rows of kvg_inputs_verified, on the host. */
     const uint16_t *compared_out;
     const float *compared_lse; /* NULL if the call took no lse */

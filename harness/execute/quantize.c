@@ -15,6 +15,8 @@
 #include "timing.h"
 #include "verdict.h"
 
+#define POISON 0xff /* kvg_buffer_poison */
+
 /* The end of a kernel's name from the last underscore on, which is its instruction set. */
 static const char *suffix(const char *name)
 {
@@ -97,7 +99,10 @@ static int bring_ties(struct kvg_execution *x, struct ties *t)
 static int call_with_ties(struct kvg_execution *x, const struct quantize *q, const struct ties *t)
 {
     struct quantize ties = *q;
-    ties.args.q = t->seen_source;
+    const int64_t dim = x->prepared.problem.head_dim, heads = x->prepared.problem.q_heads;
+    ties.args.q = t->seen_source; /* dense, whatever the views of the case */
+    ties.args.q_stride_token = ties.args.q8_stride_token = heads * dim;
+    ties.args.q_stride_head = ties.args.q8_stride_head = dim;
     ties.args.q8 = t->seen_q8;
     ties.args.scales.q = t->seen_scale;
     if (kvg_call_finish(x, "quantize_q", timed_quantize(&ties)))
@@ -139,6 +144,32 @@ static int quantize_ties(struct kvg_execution *x, const struct quantize *q)
     return failed;
 }
 
+/* The codes as a dense tensor in host memory. NULL with the verdict, also if the gaps between them were
+ * written. The caller frees *dense. */
+static const uint8_t *bring_codes(struct kvg_execution *x, void *q8, uint8_t **dense)
+{
+    const struct kvg_prepared *p = &x->prepared;
+    const struct kvg_rows_view *view = &p->views.q8;
+    const int64_t heads = p->problem.q_heads, dim = p->problem.head_dim;
+    const uint8_t *buffer = kvg_buffer_fetch(x, KVG_FETCHED_OUT, q8, view->elements);
+    if (!buffer || p->views.dense)
+        return buffer;
+    const int64_t at = kvg_rows_gap_written(view, p->total_q, heads, dim, 1, POISON, buffer);
+    *dense = at == -1 ? malloc((size_t)(p->total_q * heads * dim) + 1) : NULL;
+    if (!*dense && at < 0) {
+        kvg_verdict(x, KVG_OUT_OF_MEMORY, "no memory for dense codes");
+    } else if (!*dense) {
+        kvg_verdict_suspect(x, KVG_FAULT_MEMORY, "a stride of q8 is computed from the shape");
+        kvg_verdict(x, KVG_INCORRECT,
+                    "quantize_q: q8 was written between its rows, at element %lld of its buffer (strides: "
+                    "token %lld, head %lld; first element %lld)",
+                    (long long)at, (long long)view->stride_token, (long long)view->stride_head,
+                    (long long)view->first);
+    } else
+        kvg_rows_pick(view, p->total_q, heads, dim, 1, buffer, *dense);
+    return *dense;
+}
+
 void kvg_execute_quantize_q(struct kvg_execution *x)
 {
     const struct kvg_prepared *p = &x->prepared;
@@ -146,7 +177,8 @@ void kvg_execute_quantize_q(struct kvg_execution *x)
     struct kvg_problem problem = p->problem;
     struct kvg_error error;
     struct kvg_row other;
-    int64_t dim = p->problem.head_dim, heads = p->problem.q_heads, bytes = p->total_q * heads * dim;
+    const struct kvg_views *v = &p->views;
+    const int64_t bytes = v->q8.elements;
     if (!q.kernel)
         return; /* time_quantize_q stays empty */
     problem.q_dtype = KVG_BF16;
@@ -155,20 +187,23 @@ void kvg_execute_quantize_q(struct kvg_execution *x)
         return;
     q.args = (struct kvg_quantize_q_args){
         .problem = &problem,
-        .q = x->seen.q,
-        .q_stride_token = heads * dim,
-        .q_stride_head = dim,
-        .q8 = q8,
-        .q8_stride_token = heads * dim,
-        .q8_stride_head = dim,
+        .q = kvg_rows_begin(&v->q, sizeof(uint16_t), x->seen.q),
+        .q_stride_token = v->q.stride_token,
+        .q_stride_head = v->q.stride_head,
+        .q8 = kvg_rows_begin(&v->q8, 1, q8),
+        .q8_stride_token = v->q8.stride_token,
+        .q8_stride_head = v->q8.stride_head,
         .scales = {x->seen.q_scale, x->seen.k_scale, x->seen.v_scale, p->scale_stride},
         .stream = x->site.device ? x->site.device->ops->stream(x->site.device) : NULL};
     if (kvg_buffer_poison(x, q8, bytes) || kvg_call_finish(x, "quantize_q", timed_quantize(&q)) ||
         kvg_buffers_check(x))
         return;
-    const uint8_t *got = kvg_buffer_fetch(x, KVG_FETCHED_OUT, q8, bytes);
-    if (!got || kvg_row_init(&other))
+    uint8_t *dense = NULL;
+    const uint8_t *got = bring_codes(x, q8, &dense);
+    if (!got || kvg_row_init(&other)) {
+        free(dense);
         return;
+    }
     if (kvg_compare_quantize_q(p, got, &other, &error))
         kvg_verdict_of_error(x, &error);
     else if (other.status != KVG_PASSED) {
@@ -177,4 +212,5 @@ void kvg_execute_quantize_q(struct kvg_execution *x)
     } else if (!quantize_ties(x, &q) && x->timed)
         x->row->time_quantize_q = kvg_calls_time_apart(x, timed_quantize, &q);
     kvg_row_free(&other);
+    free(dense);
 }

@@ -28,17 +28,23 @@
 struct store {
     struct kvg_execution *x;
     struct kvg_store_args args;
-    void *k_cache, *v_cache;
-    int64_t cache_bytes; /* of each */
+    void *k_cache, *v_cache;  /* buffers of the caches; the same one where views are shared */
+    int64_t k_bytes, v_bytes; /* of the buffers; v_bytes is 0 where they are the same */
+    void *dense_k, *dense_v;  /* the caches as dense tensors, where views are not dense; owned */
     uint64_t k_hash, v_hash;
 };
 
 static int allocate(struct store *s)
 {
     struct kvg_execution *x = s->x;
-    s->cache_bytes = x->prepared.cache_elements * kvg_dtype_bytes(x->prepared.problem.kv_dtype);
-    s->k_cache = kvg_buffer_alloc(x, "k_cache of the kernel", s->cache_bytes);
-    s->v_cache = s->k_cache ? kvg_buffer_alloc(x, "v_cache of the kernel", s->cache_bytes) : NULL;
+    const struct kvg_views *v = &x->prepared.views;
+    const int64_t bytes = kvg_dtype_bytes(x->prepared.problem.kv_dtype);
+    s->k_bytes = v->k_cache.elements * bytes;
+    s->v_bytes = v->shared ? 0 : v->v_cache.elements * bytes;
+    s->k_cache =
+        kvg_buffer_alloc(x, v->shared ? "caches of the kernel" : "k_cache of the kernel", s->k_bytes);
+    s->v_cache =
+        v->shared || !s->k_cache ? s->k_cache : kvg_buffer_alloc(x, "v_cache of the kernel", s->v_bytes);
     return s->v_cache ? 0 : -1;
 }
 
@@ -46,20 +52,20 @@ static void fill_args(struct store *s)
 {
     struct kvg_execution *x = s->x;
     const struct kvg_prepared *p = &x->prepared;
-    int64_t dim = p->problem.head_dim, heads = p->problem.kv_heads;
+    const struct kvg_views *v = &p->views;
     int quantised = p->problem.kv_dtype != KVG_BF16;
     s->args = (struct kvg_store_args){
         .problem = &p->problem,
-        .k = x->seen.k,
-        .v = x->seen.v,
-        .k_stride_token = heads * dim,
-        .k_stride_head = dim,
-        .v_stride_token = heads * dim,
-        .v_stride_head = dim,
+        .k = kvg_rows_begin(&v->k, sizeof(uint16_t), x->seen.k),
+        .v = kvg_rows_begin(&v->v, sizeof(uint16_t), x->seen.v),
+        .k_stride_token = v->k.stride_token,
+        .k_stride_head = v->k.stride_head,
+        .v_stride_token = v->v.stride_token,
+        .v_stride_head = v->v.stride_head,
         .slot_mapping = x->seen.slot_mapping,
         .tokens = p->store_tokens,
-        .k_cache = {s->k_cache, p->k_pages.stride_block, p->k_pages.stride_slot, p->k_pages.stride_head},
-        .v_cache = {s->v_cache, p->v_pages.stride_block, p->v_pages.stride_slot, p->v_pages.stride_head},
+        .k_cache = kvg_prepared_pages(p, 0, s->k_cache),
+        .v_cache = kvg_prepared_pages(p, 1, s->v_cache),
         .num_blocks = p->num_blocks,
         .scales = {NULL, quantised ? x->seen.k_scale : NULL, quantised ? x->seen.v_scale : NULL,
                    p->scale_stride},
@@ -76,9 +82,66 @@ static int poison_cache(struct kvg_execution *x, void *cache, int64_t bytes)
 
 static int poison_caches(struct store *s)
 {
-    return poison_cache(s->x, s->k_cache, s->cache_bytes) || poison_cache(s->x, s->v_cache, s->cache_bytes)
+    return poison_cache(s->x, s->k_cache, s->k_bytes) ||
+                   (s->v_bytes && poison_cache(s->x, s->v_cache, s->v_bytes))
                ? -1
                : 0;
+}
+
+/* A call must not write between the rows of its caches. */
+static int check_gaps(struct store *s, const void *k_buffer, const void *v_buffer)
+{
+    struct kvg_execution *x = s->x;
+    const struct kvg_prepared *p = &x->prepared;
+    const struct kvg_views_sizes sizes = kvg_prepared_sizes(p);
+    const int64_t bytes = kvg_dtype_bytes(p->problem.kv_dtype);
+    int is_v = 0;
+    const int64_t at = kvg_caches_gap_written(&p->views, &sizes, bytes, kvg_poison_byte(p->problem.kv_dtype),
+                                              k_buffer, v_buffer, &is_v);
+    if (at == -2)
+        return kvg_verdict(x, KVG_OUT_OF_MEMORY, "no memory for a copy of a cache");
+    if (at < 0)
+        return 0;
+    const struct kvg_cache_view *view = is_v ? &p->views.v_cache : &p->views.k_cache;
+    kvg_verdict_suspect(x, KVG_FAULT_LAYOUT,
+                        "a stride of the cache is computed from the shape, or a row is too long");
+    return kvg_verdict(x, KVG_INCORRECT,
+                       "%s was written between its rows, at element %lld of its buffer (strides: block %lld, "
+                       "slot %lld, head %lld; first element %lld)",
+                       p->views.shared ? "the buffer of both caches"
+                       : is_v          ? "v_cache"
+                                       : "k_cache",
+                       (long long)(at / bytes), (long long)view->stride_block, (long long)view->stride_slot,
+                       (long long)view->stride_head, (long long)view->first);
+}
+
+/* The kernel's caches as dense tensors in host memory, which the caller may change. -1 with the verdict, also
+ * if the gaps were written. */
+static int bring_caches(struct store *s, void **k, void **v)
+{
+    struct kvg_execution *x = s->x;
+    const struct kvg_prepared *p = &x->prepared;
+    const struct kvg_views_sizes sizes = kvg_prepared_sizes(p);
+    const int64_t bytes = kvg_dtype_bytes(p->problem.kv_dtype), dense = p->cache_elements * bytes;
+    void *k_here = kvg_buffer_fetch(x, KVG_FETCHED_K, s->k_cache, s->k_bytes);
+    void *v_here = k_here && s->v_bytes ? kvg_buffer_fetch(x, KVG_FETCHED_V, s->v_cache, s->v_bytes) : k_here;
+    *k = k_here;
+    *v = v_here;
+    if (!v_here)
+        return -1;
+    if (p->views.dense)
+        return 0;
+    s->dense_k = s->dense_k ? s->dense_k : malloc((size_t)dense + 1);
+    s->dense_v = s->dense_v ? s->dense_v : malloc((size_t)dense + 1);
+    if (!s->dense_k || !s->dense_v)
+        return kvg_verdict(x, KVG_OUT_OF_MEMORY, "no memory for a dense cache");
+    if (check_gaps(s, k_here, v_here))
+        return -1;
+    kvg_cache_pick(&p->views.k_cache, &sizes, bytes, k_here, s->dense_k);
+    kvg_cache_pick(&p->views.v_cache, &sizes, bytes, v_here, s->dense_v);
+    *k = s->dense_k;
+    *v = s->dense_v;
+    return 0;
 }
 
 /* One call, without the check of memory. */
@@ -113,8 +176,8 @@ static int compare_there(struct store *s, struct kvg_row *row)
     struct kvg_error error;
     const void *const want[2] = {x->seen.k_cache, x->seen.v_cache}, *const got[2] = {s->k_cache, s->v_cache};
     int64_t first[2];
-    for (int t = 0; t < 2; t++)
-        if (d->ops->differs(d, want[t], got[t], s->cache_bytes, &first[t]))
+    for (int t = 0; t < 2; t++) /* the views of a frame are dense */
+        if (d->ops->differs(d, want[t], got[t], s->k_bytes, &first[t]))
             return kvg_verdict_of_device(x, "comparing caches", NULL);
     uint8_t codes[2][2][4] = {{{0}}};
     const int64_t e = kvg_dtype_bytes(x->prepared.problem.kv_dtype);
@@ -135,9 +198,8 @@ static int compare(struct store *s, struct kvg_row *row, enum kvg_run_kind run)
     struct kvg_error error;
     if (x->prepared.frame)
         return compare_there(s, row);
-    const void *k = kvg_buffer_fetch(x, KVG_FETCHED_K, s->k_cache, s->cache_bytes),
-               *v = k ? kvg_buffer_fetch(x, KVG_FETCHED_V, s->v_cache, s->cache_bytes) : NULL;
-    if (!v)
+    void *k, *v;
+    if (bring_caches(s, &k, &v))
         return -1;
     if (kvg_compare_store(&x->prepared, k, v, row, &error))
         return kvg_verdict_of_error(x, &error);
@@ -168,11 +230,12 @@ static void before_cold(void *context)
         kvg_calls_flush(s->x);
         return;
     }
-    int64_t source = p->store_tokens * p->problem.kv_heads * p->problem.head_dim * (int64_t)sizeof(uint16_t);
-    kvg_evict_range(p->k, source);
-    kvg_evict_range(p->v, source);
-    kvg_evict_range(s->k_cache, s->cache_bytes);
-    kvg_evict_range(s->v_cache, s->cache_bytes);
+    const int64_t source = (int64_t)sizeof(uint16_t);
+    kvg_evict_range(p->shown.k, p->views.k.elements * source);
+    if (!p->views.shared)
+        kvg_evict_range(p->shown.v, p->views.v.elements * source);
+    kvg_evict_range(s->k_cache, s->k_bytes);
+    kvg_evict_range(s->v_cache, s->v_bytes);
     kvg_evict_range(p->slot_mapping, p->store_tokens * (int64_t)sizeof(int64_t));
     kvg_meter_sweep(s->x->session->meter);
     kvg_team_wake(p->problem.threads);
@@ -211,8 +274,8 @@ static int run_renewed(struct store *s)
 
 static int hash_caches(struct store *s, uint64_t *k, uint64_t *v)
 {
-    return kvg_buffer_hash(s->x, s->k_cache, s->cache_bytes, k) ||
-                   kvg_buffer_hash(s->x, s->v_cache, s->cache_bytes, v)
+    return kvg_buffer_hash(s->x, s->k_cache, s->k_bytes, k) ||
+                   kvg_buffer_hash(s->x, s->v_cache, s->v_bytes, v)
                ? -1
                : 0;
 }
@@ -228,10 +291,8 @@ static int run_again(struct store *s, uint64_t k, uint64_t v)
     if (kvg_buffers_check(s->x)) /* a stray write can change the caches too */
         return -1;
     if (!s->x->prepared.frame) {
-        const void *k_here = kvg_buffer_fetch(s->x, KVG_FETCHED_K, s->k_cache, s->cache_bytes),
-                   *v_here =
-                       k_here ? kvg_buffer_fetch(s->x, KVG_FETCHED_V, s->v_cache, s->cache_bytes) : NULL;
-        if (v_here)
+        void *k_here, *v_here;
+        if (bring_caches(s, &k_here, &v_here) == 0)
             kvg_explain_store(s->x, k_here, v_here, KVG_RUN_REPEAT);
     }
     return kvg_verdict(s->x, KVG_INCORRECT, "two runs on the same inputs store different bits");
@@ -347,9 +408,8 @@ static int run_special(struct store *s)
         return kvg_verdict_of_device(x, "copying special values to the device", &error);
     if (run_once(s))
         return -1;
-    void *k = kvg_buffer_fetch(x, KVG_FETCHED_K, s->k_cache, s->cache_bytes),
-         *v = k ? kvg_buffer_fetch(x, KVG_FETCHED_V, s->v_cache, s->cache_bytes) : NULL;
-    if (!v)
+    void *k, *v;
+    if (bring_caches(s, &k, &v))
         return -1;
     if (p->problem.kv_dtype != KVG_BF16) {
         forgive_nans(p, p->k_cache, k);
@@ -406,4 +466,6 @@ void kvg_execute_store(struct kvg_execution *x)
         profile(&s);
     else
         verify_and_time(&s);
+    free(s.dense_k);
+    free(s.dense_v);
 }

@@ -89,6 +89,9 @@ int kvg_verdict_of_call(struct kvg_execution *x, const char *what, int code)
 {
     static const char *const names[] = {"KVG_OK", "KVG_EINVAL", "KVG_EUNSUPPORTED", "KVG_ENOMEM",
                                         "KVG_EDEVICE"};
+    if (code == KVG_EUNSUPPORTED && x->c->views != KVG_VIEWS_DENSE)
+        return kvg_verdict(x, KVG_SKIPPED, "%s refuses these strides or their alignment (KVG_EUNSUPPORTED)",
+                           what);
     const char *name = code <= 0 && code >= -4 ? names[-code] : "no KVG_E* code";
     kvg_verdict_suspect(x, KVG_FAULT_REFUSED, "supports() takes the case, %s() does not", what);
     if (code == KVG_ENOMEM)

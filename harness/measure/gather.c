@@ -88,14 +88,16 @@ static int list_sequence(struct span_list *list, const struct kvg_prepared *p, i
     int64_t first, last, slot, slots, size = p->problem.block_size;
     kvg_visible_range(p, seq, &first, &last);
     const int32_t *table = p->block_table + seq * p->block_table_stride;
+    const struct kvg_pages k = kvg_prepared_pages(p, 0, p->shown.k_cache),
+                           v = kvg_prepared_pages(p, 1, p->shown.v_cache);
     int64_t heads = order == BY_HEAD ? p->problem.kv_heads : 1;
     for (int64_t head = 0; head < heads && last >= first; head++) {
         for (int64_t page = first / size; page <= last / size; page++) {
             page_slots(p, page, first, last, &slot, &slots);
-            int failed = order == BY_HEAD ? add_head(list, p, &p->k_pages, table[page], slot, slots, head) ||
-                                                add_head(list, p, &p->v_pages, table[page], slot, slots, head)
-                                          : add_page(list, p, &p->k_pages, table[page], slot, slots) ||
-                                                add_page(list, p, &p->v_pages, table[page], slot, slots);
+            int failed = order == BY_HEAD ? add_head(list, p, &k, table[page], slot, slots, head) ||
+                                                add_head(list, p, &v, table[page], slot, slots, head)
+                                          : add_page(list, p, &k, table[page], slot, slots) ||
+                                                add_page(list, p, &v, table[page], slot, slots);
             if (failed)
                 return -1;
         }
@@ -178,9 +180,10 @@ static double gather_pass(const struct span_list *list, int64_t threads, enum wa
 /* Flushes all of K and V, which is simpler than flushing the spans alone. */
 static void flush_caches(const struct kvg_prepared *p)
 {
-    int64_t bytes = p->cache_elements * kvg_dtype_bytes(p->problem.kv_dtype);
-    kvg_evict_range(p->k_cache, bytes);
-    kvg_evict_range(p->v_cache, bytes);
+    const int64_t bytes = kvg_dtype_bytes(p->problem.kv_dtype);
+    kvg_evict_range(p->shown.k_cache, p->views.k_cache.elements * bytes);
+    if (!p->views.shared)
+        kvg_evict_range(p->shown.v_cache, p->views.v_cache.elements * bytes);
 }
 
 /* Seconds of the fastest pass: of at least 3 passes, and at most 100, that take 20 ms together. */

@@ -4,7 +4,8 @@
  *
  * Pages are assigned in a shuffled order, and some between them stay free, as in an engine that has served
  * requests for a while. The lengths of a ragged batch are close to page and tile boundaries, where kernels
- * often have errors.
+ * often have errors. A batch with gaps has lengths that are multiples of nothing, empty sequences first, in the
+ * middle and last, and a sequence without new tokens.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -23,7 +24,26 @@ static int64_t clamp(int64_t x, int64_t low, int64_t high)
 
 static int is_empty(const struct kvg_case *c, int64_t i)
 {
-    return c->batch >= 4 && i == 2;
+    const int64_t n = c->batch;
+    if (c->lengths != KVG_LENGTHS_GAPS)
+        return n >= 4 && i == 2;
+    return (n >= 2 && i == n - 1) || (n >= 3 && i == 0) || (n >= 6 && i == n / 2);
+}
+
+/* A sequence whose tokens are all in the cache already: nothing is asked of it in this call. */
+static int has_no_query(const struct kvg_case *c, int64_t i)
+{
+    return c->lengths == KVG_LENGTHS_GAPS && c->batch >= 2 &&
+           (i == c->batch - 1 || (c->batch >= 4 && i == 2));
+}
+
+/* Length of a sequence of a batch with gaps: shorter from one to the next, and no multiple of 2, 3, 5 or 7. */
+static int64_t odd_length(const struct kvg_case *c, int64_t i)
+{
+    int64_t length = (int64_t)((double)c->context * (double)(c->batch - i) / (double)c->batch);
+    while (length > 1 && (length % 2 == 0 || length % 3 == 0 || length % 5 == 0 || length % 7 == 0))
+        length--;
+    return length > 1 ? length : 1;
 }
 
 /* Length of sequence i >= 1: the lengths are in turn one below, at and one above a page boundary, then the
@@ -39,10 +59,13 @@ static int64_t boundary_length(const struct kvg_case *c, int64_t i)
 
 int64_t kvg_layout_length(const struct kvg_case *c, int64_t i)
 {
-    if (c->lengths == KVG_LENGTHS_UNIFORM || i == 0)
+    const int gaps = c->lengths == KVG_LENGTHS_GAPS, longest = gaps && c->batch >= 3 ? 1 : 0;
+    if (c->lengths == KVG_LENGTHS_UNIFORM || i == longest)
         return c->context;
     if (is_empty(c, i))
         return 0;
+    if (gaps)
+        return odd_length(c, i);
     int64_t length = boundary_length(c, i);
     /* Neighbours have different lengths: where two would be equal, the second is shorter by one. */
     int64_t before = i == 1               ? c->context
@@ -51,22 +74,26 @@ int64_t kvg_layout_length(const struct kvg_case *c, int64_t i)
     return length == before && length > 1 ? length - 1 : length;
 }
 
-/* Length of sequence i of a prepared case after a rotation of the lengths by `turn` sequences. */
-static int64_t length_of(const struct kvg_prepared *p, int64_t i, int64_t turn)
+int64_t kvg_layout_q_len(const struct kvg_case *c, int64_t i)
+{
+    const int64_t length = kvg_layout_length(c, i), most = length > 1 ? length : 1;
+    const int64_t fewer = c->lengths == KVG_LENGTHS_GAPS ? i % 3 : 0; /* unequal numbers in append */
+    if (c->phase == KVG_PHASE_STORE || has_no_query(c, i))
+        return 0;
+    if (c->phase == KVG_PHASE_PREFILL)
+        return length;
+    return clamp(c->q_len - fewer, 1, most);
+}
+
+/* Length and number of queries of sequence i of a prepared case after a rotation by `turn` sequences. */
+static int64_t length_of(const struct kvg_prepared *p, int64_t i, int64_t turn, int64_t *q_len)
 {
     struct kvg_case whole = p->c;
     if (p->part_of)
         whole.batch = p->part_of;
-    return kvg_layout_length(&whole, (kvg_prepared_sequence(p, i) + turn) % whole.batch);
-}
-
-int64_t kvg_layout_q_len(const struct kvg_case *c, int64_t length)
-{
-    if (c->phase == KVG_PHASE_STORE)
-        return 0;
-    if (c->phase == KVG_PHASE_PREFILL)
-        return length;
-    return clamp(c->q_len, 1, length > 1 ? length : 1);
+    const int64_t index = (kvg_prepared_sequence(p, i) + turn) % whole.batch;
+    *q_len = kvg_layout_q_len(&whole, index);
+    return kvg_layout_length(&whole, index);
 }
 
 static int64_t pages_of(const struct kvg_case *c, int64_t length)
@@ -113,7 +140,7 @@ static int sum_lengths(struct kvg_prepared *p, struct kvg_error *error)
     int64_t owned = 0, max_q_len = 0;
     p->total_q = p->total_kv = 0;
     for (int64_t i = 0; i < c->batch; i++) {
-        int64_t length = length_of(p, i, p->own->values.seed != c->seed), q_len = kvg_layout_q_len(c, length);
+        int64_t q_len, length = length_of(p, i, p->own->values.seed != c->seed, &q_len);
         p->total_q += q_len; /* cannot overflow: q_len is below 2^31 */
         p->total_kv += length;
         owned += pages_of(c, length);
@@ -141,7 +168,7 @@ static int check_memory(const struct kvg_prepared *p, struct kvg_error *error)
     const struct kvg_case *c = &p->c;
     int64_t bytes = 0, q_row = c->q_heads * c->head_dim, kv_row = c->kv_heads * c->head_dim;
     int64_t page = kv_row, slots = p->num_blocks;
-    int ragged = c->lengths == KVG_LENGTHS_RAGGED, kv_too = !p->frame;
+    int ragged = c->lengths != KVG_LENGTHS_UNIFORM, kv_too = !p->frame;
     int bad = __builtin_mul_overflow(page, c->block_size, &page) ||
               __builtin_mul_overflow(slots, page, &slots) ||
               (kv_too && (add_product(&bytes, slots, 2 * kvg_dtype_bytes(p->problem.kv_dtype)) ||
@@ -170,7 +197,7 @@ int kvg_layout_sizes(struct kvg_prepared *p, struct kvg_error *error)
     if (check_fields(c, error) || sum_lengths(p, error))
         return -1;
     p->store_tokens = p->total_kv + KVG_PADDING_TOKENS;
-    p->block_table_stride = pages_of(c, c->context) + 1;
+    p->block_table_stride = pages_of(c, c->context) + (c->views == KVG_VIEWS_DENSE ? 1 : 6);
     p->scale_stride = c->scheme == KVG_PER_HEAD;
     if (check_memory(p, error))
         return -1;
@@ -180,6 +207,8 @@ int kvg_layout_sizes(struct kvg_prepared *p, struct kvg_error *error)
     p->k_pages.stride_slot = c->layout == KVG_NHD ? row : c->head_dim;
     p->k_pages.stride_head = c->layout == KVG_NHD ? c->head_dim : c->block_size * c->head_dim;
     p->v_pages = p->k_pages;
+    const struct kvg_views_sizes sizes = kvg_prepared_sizes(p);
+    kvg_views_make((int)c->views, &sizes, &p->views);
     return 0;
 }
 
@@ -194,7 +223,7 @@ int kvg_layout_allocate(struct kvg_prepared *p, struct kvg_error *error)
     const struct kvg_case *c = &p->c;
     int64_t q = p->total_q * c->q_heads * c->head_dim, kv = p->store_tokens * c->kv_heads * c->head_dim;
     int64_t element = kvg_dtype_bytes(p->problem.kv_dtype), scales = p->scale_stride ? c->kv_heads : 1;
-    int kv_too = !p->frame, ragged = kv_too && c->lengths == KVG_LENGTHS_RAGGED,
+    int kv_too = !p->frame, ragged = kv_too && c->lengths != KVG_LENGTHS_UNIFORM,
         fp8 = c->path == KVG_PATH_FP8;
     p->own->guards = kvg_guard_new();
     if (!p->own->guards)
@@ -216,7 +245,7 @@ int kvg_layout_allocate(struct kvg_prepared *p, struct kvg_error *error)
         return -1;
     p->k_pages.data = p->k_cache;
     p->v_pages.data = p->v_cache;
-    return 0;
+    return kvg_shown_allocate(p, error);
 }
 
 /* The lengths of the case, rotated by `turn` sequences. Totals stay the same. */
@@ -226,9 +255,9 @@ static void fill_lengths(struct kvg_prepared *p, int64_t turn)
     p->cu_q_lens[0] = 0;
     p->cu_kv_lens[0] = 0;
     for (int64_t i = 0; i < c->batch; i++) {
-        int64_t length = length_of(p, i, turn);
+        int64_t q_len, length = length_of(p, i, turn, &q_len);
         p->seq_lens[i] = (int32_t)length;
-        p->cu_q_lens[i + 1] = p->cu_q_lens[i] + (int32_t)kvg_layout_q_len(c, length);
+        p->cu_q_lens[i + 1] = p->cu_q_lens[i] + (int32_t)q_len;
         p->cu_kv_lens[i + 1] = p->cu_kv_lens[i] + length;
         for (int64_t t = 0; p->own->row_table && t < c->context; t++)
             p->own->row_table[i * c->context + t] = t < length ? (int32_t)(p->cu_kv_lens[i] + t) : 0;
@@ -245,6 +274,21 @@ static int32_t deal(int32_t *deck, int64_t i, int64_t count, uint64_t seed)
     deck[j] = deck[i];
     deck[i] = card;
     return card;
+}
+
+/* For a store: shuffles the slots of all tokens, and takes them from every fifth one. */
+static void scatter_slots(struct kvg_prepared *p, uint64_t seed)
+{
+    static const int64_t not_stored[] = {-1, -2, -1 - INT64_C(0xffffffff), INT64_MIN};
+    enum { KINDS = sizeof not_stored / sizeof not_stored[0], EVERY = 5 };
+    for (int64_t i = 0; i < p->total_kv; i++) { /* Fisher-Yates */
+        const uint64_t bits = kvg_random_bits(seed, KVG_STREAM_PAGES, 1, (uint32_t)i, 0, 0);
+        const int64_t j = i + (int64_t)(bits * (uint64_t)(p->total_kv - i) >> 32), slot = p->slot_mapping[j];
+        p->slot_mapping[j] = p->slot_mapping[i];
+        p->slot_mapping[i] = slot;
+    }
+    for (int64_t i = EVERY / 2; i < p->total_kv; i += EVERY)
+        p->slot_mapping[i] = not_stored[i / EVERY % KINDS];
 }
 
 static void fill_pages(struct kvg_prepared *p, int32_t *deck, uint64_t seed)
@@ -265,6 +309,8 @@ static void fill_pages(struct kvg_prepared *p, int32_t *deck, uint64_t seed)
     }
     for (int64_t t = p->total_kv; t < p->store_tokens; t++)
         p->slot_mapping[t] = -1;
+    if (c->phase == KVG_PHASE_STORE && c->lengths == KVG_LENGTHS_GAPS)
+        scatter_slots(p, seed);
 }
 
 int kvg_layout_fill(struct kvg_prepared *p, uint64_t seed, struct kvg_error *error)

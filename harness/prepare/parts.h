@@ -15,9 +15,9 @@
 
 /* ---- layout.c: lengths, sizes and pages ---- */
 
-/* From the case alone: the length of sequence i, and the number of queries of a sequence of `length` keys. */
+/* From the case alone: the length and the number of queries of sequence i. */
 int64_t kvg_layout_length(const struct kvg_case *c, int64_t i);
-int64_t kvg_layout_q_len(const struct kvg_case *c, int64_t length);
+int64_t kvg_layout_q_len(const struct kvg_case *c, int64_t i);
 /* Sets totals, problem, num_blocks and strides. Allocates nothing. -1 with the error for impossible sizes. */
 int kvg_layout_sizes(struct kvg_prepared *p, struct kvg_error *error);
 int kvg_layout_allocate(struct kvg_prepared *p, struct kvg_error *error);
@@ -25,6 +25,13 @@ int kvg_layout_allocate(struct kvg_prepared *p, struct kvg_error *error);
  * it is not the case's own seed, the lengths are rotated by one sequence. Sizes and totals stay those of
  * kvg_layout_sizes. */
 int kvg_layout_fill(struct kvg_prepared *p, uint64_t seed, struct kvg_error *error);
+
+/* ---- shown.c: the buffers that the kernel is given, where views are not dense ---- */
+
+/* Allocates p->shown; the dense tensors must be allocated. */
+int kvg_shown_allocate(struct kvg_prepared *p, struct kvg_error *error);
+/* Copies the present values of the dense tensors to p->shown, NaN into the gaps, and seals them. */
+void kvg_shown_fill(struct kvg_prepared *p);
 
 /* ---- scales.c: q_scale, k_scale and v_scale of the present values ---- */
 int kvg_scales_measure(struct kvg_prepared *p, struct kvg_error *error);

@@ -99,6 +99,12 @@ static int prepare(struct kvg_prepared *out, struct kvg_error *error)
     }
     out->softmax_scale = (float)(1.0 / sqrt((double)out->c.head_dim));
     kvg_guard_seal_all(out->own->guards);
+    kvg_shown_fill(out);
+    if (!out->views.dense) {
+        const void *dense[] = {out->q, out->q8, out->k, out->v, out->k_cache, out->v_cache};
+        for (size_t i = 0; i < sizeof dense / sizeof dense[0]; i++)
+            kvg_guard_hide(out->own->guards, dense[i]);
+    }
     if (out->c.phase != KVG_PHASE_STORE) {
         const void *hidden[] = {out->k, out->v, out->own->row_table};
         for (size_t i = 0; i < sizeof hidden / sizeof hidden[0]; i++)
@@ -183,6 +189,7 @@ void kvg_prepared_special(struct kvg_prepared *p)
     const void *changed[] = {p->k, p->v, p->k_scale, p->v_scale, p->k_cache, p->v_cache};
     for (size_t i = 0; i < sizeof changed / sizeof changed[0]; i++)
         kvg_guard_seal(p->own->guards, changed[i]);
+    kvg_shown_fill(p);
 }
 
 static void flip_signs(uint16_t *data, int64_t count)
@@ -240,5 +247,6 @@ int kvg_prepared_renew(struct kvg_prepared *p, uint64_t seed, struct kvg_error *
                              p->slot_mapping};
     for (size_t i = 0; i < sizeof changed / sizeof changed[0]; i++)
         kvg_guard_seal(p->own->guards, changed[i]);
+    kvg_shown_fill(p);
     return 0;
 }

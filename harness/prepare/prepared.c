@@ -14,6 +14,35 @@ int64_t kvg_prepared_sequence(const struct kvg_prepared *p, int64_t i)
     return p->part_of ? p->own->sequence[i] : i;
 }
 
+struct kvg_views_sizes kvg_prepared_sizes(const struct kvg_prepared *p)
+{
+    const struct kvg_problem *problem = &p->problem;
+    return (struct kvg_views_sizes){.q_heads = problem->q_heads,
+                                    .kv_heads = problem->kv_heads,
+                                    .head_dim = problem->head_dim,
+                                    .block_size = problem->block_size,
+                                    .total_q = p->total_q,
+                                    .store_tokens = p->store_tokens,
+                                    .num_blocks = p->num_blocks,
+                                    .layout = problem->layout,
+                                    .kv_dtype = problem->kv_dtype};
+}
+
+struct kvg_pages kvg_prepared_pages(const struct kvg_prepared *p, int is_v, void *buffer)
+{
+    const struct kvg_cache_view *view = is_v ? &p->views.v_cache : &p->views.k_cache;
+    return (struct kvg_pages){
+        .data = buffer ? (char *)buffer + view->first * kvg_dtype_bytes(p->problem.kv_dtype) : NULL,
+        .stride_block = view->stride_block,
+        .stride_slot = view->stride_slot,
+        .stride_head = view->stride_head};
+}
+
+void *kvg_rows_begin(const struct kvg_rows_view *view, int64_t element_bytes, const void *buffer)
+{
+    return buffer ? (char *)(uintptr_t)buffer + view->first * element_bytes : NULL;
+}
+
 int64_t kvg_sequence_bytes(const struct kvg_case *c, int64_t length)
 {
     struct kvg_problem problem;

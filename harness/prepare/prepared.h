@@ -6,6 +6,8 @@
  * dtype. The reference's quantiser fills the cache, so a wrong store kernel cannot affect attention kernels.
  * Every slot that no sequence owns (page tails, free pages) holds NaN. Guard regions surround every buffer
  * (harness/memory/guard.h). prepare.h makes, renews and frees prepared cases.
+ *
+ * Tensors and caches here are dense, for the reference. What the kernel is given may lie otherwise: views.h.
  */
 #ifndef KVG_HARNESS_PREPARED_H
 #define KVG_HARNESS_PREPARED_H
@@ -18,8 +20,18 @@
 #include "options.h"
 #include "reference/attention.h"
 #include "results/error.h"
+#include "views.h"
 
 struct kvg_prepared_own; /* own.h */
+
+/* The buffers of tensors and caches as the kernel is given them. If views are dense, they are the dense tensors
+ * of the prepared case. Else they are copies in the places of kvg_prepared.views, and NULL where the phase does
+ * not need them. K and V may be the same buffer. */
+struct kvg_shown {
+    void *q, *q8;            /* attention */
+    void *k, *v;             /* store */
+    void *k_cache, *v_cache; /* attention */
+};
 
 struct kvg_prepared {
     struct kvg_case c; /* in a part, c.batch is the number of its sequences */
@@ -47,11 +59,16 @@ struct kvg_prepared {
     struct kvg_pages k_pages, v_pages; /* data = k_cache, v_cache; strides of the layout */
     int64_t num_blocks;                /* allocated pages, free ones included */
     int64_t cache_elements;            /* of each cache */
-    int32_t *block_table;       /* [batch, block_table_stride]. Entries after the last page of a sequence name
+    int32_t *block_table; /* [batch, block_table_stride]. Entries after the last page of a sequence name
                                    a free page, so reads through them give NaN */
-    int64_t block_table_stride; /* one more than the longest sequence needs */
-    int64_t *slot_mapping;      /* [store_tokens]: total_kv slots, then some padding tokens (-1) */
+    int64_t
+        block_table_stride; /* more than the longest sequence needs: by 1, or by 6 if views are not dense */
+    int64_t *slot_mapping;  /* [store_tokens]: total_kv slots, then some padding tokens (-1). If lengths are
+                                   gaps, a store has its slots in random order, and some are negative */
     int64_t store_tokens;
+
+    struct kvg_views views; /* where the kernel finds the elements of each tensor in its buffer */
+    struct kvg_shown shown;
 
     /* Losses, as shares from 0 to 1. Saturated: values whose magnitude over the scale is above the largest
      * code, of all values. Flushed: values that became zero, of those that were not zero. 0 for a bf16 cache,
@@ -73,6 +90,14 @@ void kvg_prepared_free(struct kvg_prepared *p); /* p may be all zeros, or freed 
 const struct kvg_case *kvg_prepared_values(const struct kvg_prepared *p);
 /* Number of sequence i in the whole case: i unless p is a part. */
 int64_t kvg_prepared_sequence(const struct kvg_prepared *p, int64_t i);
+
+/* The sizes that the views of this case depend on. */
+struct kvg_views_sizes kvg_prepared_sizes(const struct kvg_prepared *p);
+
+/* The K cache (is_v 0) or V cache in `buffer`, which has the places of p->views. */
+struct kvg_pages kvg_prepared_pages(const struct kvg_prepared *p, int is_v, void *buffer);
+/* The address of the first element of a tensor of rows in `buffer`. */
+void *kvg_rows_begin(const struct kvg_rows_view *view, int64_t element_bytes, const void *buffer);
 
 /* Views for the reference: attention on the dequantised cache, and on the unquantised tensors. `threads` is
  * the case's. */

@@ -16,15 +16,15 @@
 
 void kvg_seen_host(const struct kvg_prepared *p, struct kvg_seen *seen)
 {
-    *seen = (struct kvg_seen){.q = p->q,
-                              .q8 = p->q8,
-                              .k = p->k,
-                              .v = p->v,
+    *seen = (struct kvg_seen){.q = p->shown.q,
+                              .q8 = p->shown.q8,
+                              .k = p->shown.k,
+                              .v = p->shown.v,
                               .k_scale = p->k_scale,
                               .v_scale = p->v_scale,
                               .q_scale = p->q_scale,
-                              .k_cache = p->k_cache,
-                              .v_cache = p->v_cache,
+                              .k_cache = p->shown.k_cache,
+                              .v_cache = p->shown.v_cache,
                               .block_table = p->block_table,
                               .seq_lens = p->seq_lens,
                               .cu_q_lens = p->cu_q_lens,
@@ -39,10 +39,10 @@ struct piece {
 };
 enum { MOST_PIECES = 16 };
 
-#define PIECE(field, size)                                                                                   \
+#define PIECE(field, from, size)                                                                             \
     (struct piece)                                                                                           \
     {                                                                                                        \
-#field, offsetof(struct kvg_seen, field), p->field, size                                             \
+#field, offsetof(struct kvg_seen, field), from, size                                                 \
     }
 
 static int64_t cache_bytes(const struct kvg_prepared *p)
@@ -50,34 +50,38 @@ static int64_t cache_bytes(const struct kvg_prepared *p)
     return p->cache_elements * kvg_dtype_bytes(p->problem.kv_dtype);
 }
 
-/* Lists the buffers of a case. Returns their number. */
+/* Lists the buffers of a case. Returns their number. A buffer that K and V share is listed once, as K's. */
 static int list_pieces(const struct kvg_prepared *p, struct piece pieces[MOST_PIECES])
 {
-    const int64_t q = p->total_q * p->problem.q_heads * p->problem.head_dim,
-                  kv = p->store_tokens * p->problem.kv_heads * p->problem.head_dim,
-                  scales = (p->scale_stride ? p->problem.kv_heads : 1) * (int64_t)sizeof(float);
+    const struct kvg_views *v = &p->views;
+    const struct kvg_shown *s = &p->shown;
+    const int64_t scales = (p->scale_stride ? p->problem.kv_heads : 1) * (int64_t)sizeof(float),
+                  e = kvg_dtype_bytes(p->problem.kv_dtype);
     const int store = p->problem.phase == KVG_PHASE_STORE;
     int n = 0;
-    pieces[n++] = PIECE(q_scale, scales);
-    pieces[n++] = PIECE(k_scale, scales);
-    pieces[n++] = PIECE(v_scale, scales);
-    pieces[n++] = PIECE(block_table, p->problem.batch * p->block_table_stride * (int64_t)sizeof(int32_t));
+    pieces[n++] = PIECE(q_scale, p->q_scale, scales);
+    pieces[n++] = PIECE(k_scale, p->k_scale, scales);
+    pieces[n++] = PIECE(v_scale, p->v_scale, scales);
+    pieces[n++] = PIECE(block_table, p->block_table,
+                        p->problem.batch * p->block_table_stride * (int64_t)sizeof(int32_t));
     if (store || p->frame)
-        pieces[n++] = PIECE(slot_mapping, p->store_tokens * (int64_t)sizeof(int64_t));
+        pieces[n++] = PIECE(slot_mapping, p->slot_mapping, p->store_tokens * (int64_t)sizeof(int64_t));
     if (!store || p->frame) {
-        pieces[n++] = PIECE(k_cache, cache_bytes(p));
-        pieces[n++] = PIECE(v_cache, cache_bytes(p));
+        pieces[n++] = PIECE(k_cache, s->k_cache, v->k_cache.elements * e);
+        if (!v->shared)
+            pieces[n++] = PIECE(v_cache, s->v_cache, v->v_cache.elements * e);
     }
     if (store) {
-        pieces[n++] = PIECE(k, kv * (int64_t)sizeof(uint16_t));
-        pieces[n++] = PIECE(v, kv * (int64_t)sizeof(uint16_t));
+        pieces[n++] = PIECE(k, s->k, v->k.elements * (int64_t)sizeof(uint16_t));
+        if (!v->shared)
+            pieces[n++] = PIECE(v, s->v, v->v.elements * (int64_t)sizeof(uint16_t));
         return n;
     }
-    pieces[n++] = PIECE(q, q * (int64_t)sizeof(uint16_t));
+    pieces[n++] = PIECE(q, s->q, v->q.elements * (int64_t)sizeof(uint16_t));
     if (p->q8)
-        pieces[n++] = PIECE(q8, q);
-    pieces[n++] = PIECE(seq_lens, p->problem.batch * (int64_t)sizeof(int32_t));
-    pieces[n++] = PIECE(cu_q_lens, (p->problem.batch + 1) * (int64_t)sizeof(int32_t));
+        pieces[n++] = PIECE(q8, s->q8, v->q8.elements);
+    pieces[n++] = PIECE(seq_lens, p->seq_lens, p->problem.batch * (int64_t)sizeof(int32_t));
+    pieces[n++] = PIECE(cu_q_lens, p->cu_q_lens, (p->problem.batch + 1) * (int64_t)sizeof(int32_t));
     return n;
 }
 
@@ -99,6 +103,10 @@ int kvg_seen_allocate(struct kvg_device_memory *m, const struct kvg_prepared *p,
         if (!address)
             return -1;
         memcpy((char *)seen + pieces[i].at, &address, sizeof address);
+    }
+    if (p->views.shared) {
+        seen->v = seen->k;
+        seen->v_cache = seen->k_cache;
     }
     return 0;
 }

@@ -244,10 +244,10 @@ static int fill(const struct kvg_attention_args *a, const struct kvg_sm90_plan *
     const int64_t q_es = p->q_dtype == KVG_BF16 ? 2 : 1;
     if (!aligned(a->q, 16, a->q_stride_token, a->q_stride_head, q_es) ||
         !aligned(a->out, 8, a->out_stride_token, a->out_stride_head, 2))
-        return KVG_EINVAL;
+        return KVG_EUNSUPPORTED;
     if (make_map(encode, p, plan, &a->k_cache, a->num_blocks, promotion, &x->k) ||
         make_map(encode, p, plan, &a->v_cache, a->num_blocks, promotion, &x->v))
-        return KVG_EINVAL;
+        return KVG_EUNSUPPORTED;
     x->q = a->q;
     x->q_stride_token = a->q_stride_token;
     x->q_stride_head = a->q_stride_head;

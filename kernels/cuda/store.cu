@@ -242,7 +242,7 @@ static int store(const struct kvg_store_args *a)
         if (((uintptr_t)x.src[s] | (uintptr_t)x.dst[s] | x.src_token[s] | x.src_head[s] | x.dst_block[s] |
              x.dst_slot[s] | x.dst_head[s]) &
             15)
-            return KVG_EINVAL;
+            return KVG_EUNSUPPORTED;
     }
     x.scale[0] = a->scales.k;
     x.scale[1] = a->scales.v;
@@ -286,7 +286,7 @@ static int quantize_q(const struct kvg_quantize_q_args *a)
     if (((uintptr_t)a->q | (uintptr_t)a->q8 | (a->q_stride_token * 2) | (a->q_stride_head * 2) |
          a->q8_stride_token | a->q8_stride_head) &
         15)
-        return KVG_EINVAL;
+        return KVG_EUNSUPPORTED;
     if (p->total_q <= 0)
         return KVG_OK;
     quantize_q_params x = {};

@@ -55,7 +55,9 @@ static inline void random_case(struct kvg_case *c)
     c->head_dim = random_between(1, 512);
     c->block_size = random_between(8, 256);
     c->layout = (enum kvg_layout)random_between(0, 1);
-    c->lengths = (enum kvg_lengths)random_between(0, 1);
+    c->views = (enum kvg_views_kind)random_between(0, 4);
+    c->lengths = (enum kvg_lengths)random_between(0, 2);
+    c->mask = (enum kvg_mask)random_between(0, 1);
     c->window = random_between(0, 1) ? 0 : random_between(1, 5000);
     c->soft_cap = caps[random_between(0, 5)];
     c->accumulate = (enum kvg_accumulate)random_between(0, 2);
@@ -73,9 +75,9 @@ static inline int same_case(const struct kvg_case *a, const struct kvg_case *b)
            a->batch == b->batch && a->q_len == b->q_len && a->context == b->context &&
            a->q_heads == b->q_heads && a->kv_heads == b->kv_heads && a->head_dim == b->head_dim &&
            a->block_size == b->block_size && a->layout == b->layout && a->lengths == b->lengths &&
-           a->window == b->window && a->soft_cap == b->soft_cap && a->threads == b->threads &&
-           a->accumulate == b->accumulate && a->flush_tiles == b->flush_tiles && a->seed == b->seed &&
-           a->cache_state == b->cache_state;
+           a->views == b->views && a->mask == b->mask && a->window == b->window &&
+           a->soft_cap == b->soft_cap && a->threads == b->threads && a->accumulate == b->accumulate &&
+           a->flush_tiles == b->flush_tiles && a->seed == b->seed && a->cache_state == b->cache_state;
 }
 
 /* The complete case of a text. 0, or -1 with the contradiction in error. */

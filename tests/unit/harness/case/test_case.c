@@ -104,6 +104,8 @@ static void the_longest_case_fits(void **unused)
     c.soft_cap = -1.2345678901234567e-300;
     c.seed = UINT64_MAX;
     c.lengths = KVG_LENGTHS_RAGGED;
+    c.views = KVG_VIEWS_HEAD_MAJOR;
+    c.mask = KVG_MASK_FULL;
     kvg_case_format(&c, text);
     assert_true(strlen(text) < KVG_CASE_STRING_MAX - 1);
     assert_non_null(strstr(text, "cache_state=cold")); /* the last axis is not cut off */

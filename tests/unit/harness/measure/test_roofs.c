@@ -196,6 +196,10 @@ static void make_small(struct small_case *s, enum kvg_layout layout, void *k, vo
     p->k_pages.stride_block = p->v_pages.stride_block = PAGE;
     p->k_pages.stride_slot = p->v_pages.stride_slot = layout == KVG_NHD ? HEADS * DIM : DIM;
     p->k_pages.stride_head = p->v_pages.stride_head = layout == KVG_NHD ? DIM : BLOCK * DIM;
+    p->shown.k_cache = k;
+    p->shown.v_cache = v;
+    p->views.k_cache = p->views.v_cache =
+        (struct kvg_cache_view){0, PAGE, p->k_pages.stride_slot, p->k_pages.stride_head, 0};
 }
 
 static void counts_bytes_and_flops(void **state)
