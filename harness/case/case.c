@@ -33,7 +33,8 @@ enum field_kind {
     FIELD_Q_LEN,
     FIELD_SEED,
     FIELD_HEADS,
-    FIELD_REAL,
+    FIELD_SOFT_CAP,
+    FIELD_SOFTMAX_SCALE,
     FIELD_ACCUMULATE
 };
 
@@ -82,7 +83,8 @@ static const struct field fields[KVG_AXIS_COUNT] = {
     [KVG_AXIS_LENGTHS] = {FIELD_WORD, AT(lengths), 0, 0, lengths_words},
     [KVG_AXIS_MASK] = {FIELD_WORD, AT(mask), 0, 0, mask_words},
     [KVG_AXIS_WINDOW] = {FIELD_INT, AT(window), 0, MAX_TOKENS, NULL},
-    [KVG_AXIS_SOFT_CAP] = {FIELD_REAL, AT(soft_cap), 0, 0, NULL},
+    [KVG_AXIS_SOFT_CAP] = {FIELD_SOFT_CAP, AT(soft_cap), 0, 0, NULL},
+    [KVG_AXIS_SOFTMAX_SCALE] = {FIELD_SOFTMAX_SCALE, AT(softmax_scale), 0, 0, NULL},
     [KVG_AXIS_ACCUMULATE] = {FIELD_ACCUMULATE, AT(accumulate), 1, 1 << 20, accumulate_words},
     [KVG_AXIS_THREADS] = {FIELD_INT, AT(threads), 0, 4096, NULL},
     [KVG_AXIS_SEED] = {FIELD_SEED, AT(seed), 0, INT64_MAX, NULL},
@@ -302,6 +304,16 @@ static int set_soft_cap(const char *value, double *out, struct kvg_error *error)
     return 0;
 }
 
+static int set_softmax_scale(const char *value, double *out, struct kvg_error *error)
+{
+    double number = 0;
+    if (strcasecmp(value, "auto") != 0 && (parse_real(value, &number) || number < 1e-6 || number > 1e6))
+        return kvg_fail(error, KVG_EXIT_USAGE,
+                        "softmax_scale: '%s' is not a number from 1e-6 to 1e6, as in 0.1, or auto", value);
+    *out = (double)(float)number; /* the ABI's type is float */
+    return 0;
+}
+
 /* A word; hopper_two_level may be followed by a colon and the number of tiles between two flushes. */
 static int set_accumulate(const struct kvg_axis_info *info, const struct field *field, const char *value,
                           struct kvg_case *c, struct kvg_error *error)
@@ -354,8 +366,10 @@ int kvg_case_set(struct kvg_case *c, enum kvg_axis axis, const char *value, stru
         return 0;
     case FIELD_HEADS:
         return set_heads(value, c, error);
-    case FIELD_REAL:
+    case FIELD_SOFT_CAP:
         return set_soft_cap(value, at, error);
+    case FIELD_SOFTMAX_SCALE:
+        return set_softmax_scale(value, at, error);
     case FIELD_ACCUMULATE:
         return set_accumulate(info, field, value, c, error);
     }
@@ -398,8 +412,14 @@ void kvg_case_get(const struct kvg_case *c, enum kvg_axis axis, char *text, size
     case FIELD_HEADS:
         snprintf(text, size, "%" PRId64 "/%" PRId64, c->q_heads, c->kv_heads);
         return;
-    case FIELD_REAL:
+    case FIELD_SOFT_CAP:
         print_real(c->soft_cap, 1, text, size);
+        return;
+    case FIELD_SOFTMAX_SCALE:
+        if (c->softmax_scale == 0)
+            snprintf(text, size, "auto");
+        else
+            print_real(c->softmax_scale, 1, text, size);
         return;
     case FIELD_ACCUMULATE:
         if (c->accumulate == KVG_ACCUMULATE_HOPPER_TWO_LEVEL && c->flush_tiles != 1)

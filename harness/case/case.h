@@ -59,6 +59,7 @@ enum kvg_axis {
     KVG_AXIS_MASK,
     KVG_AXIS_WINDOW,
     KVG_AXIS_SOFT_CAP,
+    KVG_AXIS_SOFTMAX_SCALE,
     KVG_AXIS_ACCUMULATE,
     KVG_AXIS_THREADS,
     KVG_AXIS_SEED,
@@ -89,6 +90,7 @@ struct kvg_case {
     enum kvg_mask mask;
     int64_t window;
     double soft_cap;
+    double softmax_scale; /* 0: 1 / sqrt(head_dim) */
     enum kvg_accumulate accumulate;
     int64_t flush_tiles; /* two_level: tiles between two flushes, 1 by default; else 0 */
     int64_t threads;     /* CPU threads; before completion 0: all CPUs that this process may use */
@@ -137,6 +139,9 @@ int kvg_case_complete(struct kvg_case *c, struct kvg_error *error);
  * matter then: it is all CPUs and is not in the string, so that hosts of different size give a case the
  * same name. */
 int kvg_case_on_gpu(const struct kvg_case *c);
+
+/* The factor of the logits that a kernel is given. */
+float kvg_case_softmax_scale(const struct kvg_case *c);
 
 /* 1 if the case is a prediction and runs no kernel. kvg_case_complete sets its kernel to "predict/" and the
  * value of accumulate. A prediction is never timed. */

@@ -6,6 +6,7 @@
 #include "case.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -211,6 +212,11 @@ int kvg_case_without_meaning(const struct kvg_case *c, char *why, size_t size)
     return 1;
 }
 
+float kvg_case_softmax_scale(const struct kvg_case *c)
+{
+    return (float)(c->softmax_scale > 0 ? c->softmax_scale : 1.0 / sqrt((double)c->head_dim));
+}
+
 static enum kvg_dtype cache_element(enum kvg_cache_dtype dtype)
 {
     switch (dtype) {
@@ -297,6 +303,7 @@ int kvg_case_to_row(const struct kvg_case *c, struct kvg_row *row)
     row->block_size = c->block_size;
     row->window = c->window;
     row->soft_cap = c->soft_cap;
+    row->softmax_scale = (double)kvg_case_softmax_scale(c);
     row->threads = c->threads;
     row->prediction = kvg_case_predicts(c);
     return 0;

@@ -138,8 +138,11 @@ static int make_workspace(struct kvg_execution *x)
     /* If views are not dense, the workspace too is aligned to no more than kernel.h promises. */
     const int64_t offset = x->prepared.views.dense ? 0 : WORKSPACE_ALIGNMENT;
     char *buffer = kvg_buffer_alloc(x, "workspace", x->site.workspace_bytes + offset);
-    x->site.workspace = buffer ? buffer + offset : NULL;
-    return buffer ? 0 : -1;
+    if (!buffer || kvg_buffer_poison(x, buffer, offset))
+        return -1;
+    x->site.workspace = buffer + offset;
+    x->site.workspace_before = offset;
+    return 0;
 }
 
 static void take_roofs(void *context, int again)

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MOST_BEFORE = 64 }; /* of workspace_before */
+
 void kvg_site_free(struct kvg_site *site)
 {
     kvg_guard_free(site->guards);
@@ -86,7 +88,27 @@ int kvg_site_send(struct kvg_site *site, void *to, const void *from, int64_t byt
     return 0;
 }
 
+/* Checks the bytes before a workspace that does not begin with its buffer. */
+static int check_before_workspace(const struct kvg_site *site, struct kvg_error *error)
+{
+    unsigned char here[MOST_BEFORE];
+    const int64_t n = site->workspace_before;
+    const char *from = (const char *)site->workspace - n;
+    if (n == 0 || !site->workspace)
+        return 0;
+    if (!site->device)
+        memcpy(here, from, (size_t)n);
+    else if (site->device->ops->download(site->device, here, from, n))
+        return kvg_device_fail(site->device, error);
+    for (int64_t i = n - 1; i >= 0; i--)
+        if (here[i] != 0xff)
+            return kvg_guard_fail_written("workspace", site->workspace_bytes, i - n, error);
+    return 0;
+}
+
 int kvg_site_check(struct kvg_site *site, struct kvg_error *error)
 {
-    return site->device ? kvg_device_memory_check(site->memory, error) : kvg_guard_check(site->guards, error);
+    const int failed =
+        site->device ? kvg_device_memory_check(site->memory, error) : kvg_guard_check(site->guards, error);
+    return failed ? -1 : check_before_workspace(site, error);
 }

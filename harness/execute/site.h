@@ -26,7 +26,8 @@ struct kvg_site {
     struct kvg_guard_list *guards;    /* on a CPU: outputs and workspace; owned */
     void *workspace;                  /* [workspace_bytes] */
     int64_t workspace_bytes;
-    int clear_workspace;              /* 1: each call starts with a workspace of zeros instead of poison */
+    int64_t workspace_before; /* bytes between the start of its buffer and the workspace; they hold 0xff */
+    int clear_workspace;      /* 1: each call starts with a workspace of zeros instead of poison */
     void *fetched[KVG_FETCHED_COUNT]; /* [fetched_bytes], owned */
     int64_t fetched_bytes[KVG_FETCHED_COUNT];
 };

@@ -33,8 +33,8 @@ static int is_empty(const struct kvg_case *c, int64_t i)
 /* A sequence whose tokens are all in the cache already: nothing is asked of it in this call. */
 static int has_no_query(const struct kvg_case *c, int64_t i)
 {
-    return c->lengths == KVG_LENGTHS_GAPS && c->batch >= 2 &&
-           (i == c->batch - 1 || (c->batch >= 4 && i == 2));
+    const int64_t n = c->batch;
+    return c->lengths == KVG_LENGTHS_GAPS && ((n >= 2 && i == n - 1) || (n >= 4 && i == 1));
 }
 
 /* Length of a sequence of a batch with gaps: shorter from one to the next, and no multiple of 2, 3, 5 or 7. */
@@ -59,7 +59,8 @@ static int64_t boundary_length(const struct kvg_case *c, int64_t i)
 
 int64_t kvg_layout_length(const struct kvg_case *c, int64_t i)
 {
-    const int gaps = c->lengths == KVG_LENGTHS_GAPS, longest = gaps && c->batch >= 3 ? 1 : 0;
+    const int gaps = c->lengths == KVG_LENGTHS_GAPS;
+    const int64_t longest = !gaps || c->batch < 3 ? 0 : c->batch == 3 ? 1 : 2;
     if (c->lengths == KVG_LENGTHS_UNIFORM || i == longest)
         return c->context;
     if (is_empty(c, i))

@@ -97,7 +97,7 @@ static int prepare(struct kvg_prepared *out, struct kvg_error *error)
         kvg_prepared_free(out);
         return -1;
     }
-    out->softmax_scale = (float)(1.0 / sqrt((double)out->c.head_dim));
+    out->softmax_scale = kvg_case_softmax_scale(&out->c);
     kvg_guard_seal_all(out->own->guards);
     kvg_shown_fill(out);
     if (!out->views.dense) {

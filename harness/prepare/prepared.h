@@ -36,7 +36,7 @@ struct kvg_shown {
 struct kvg_prepared {
     struct kvg_case c; /* in a part, c.batch is the number of its sequences */
     struct kvg_problem problem;
-    float softmax_scale; /* 1 / sqrt(head_dim) */
+    float softmax_scale;
 
     /* Lengths. */
     int32_t *seq_lens;   /* [batch] */

@@ -90,7 +90,8 @@ static float logit_of(struct row *r, float product)
     float s = product * r->logit_scale;
     if (FAULT(logit_noise))
         s *= 1.0f + 0x1p-15f * noise_of(s);
-    if (cap <= 0.0f || FAULT(cap_ignored) || FAULT(cap_ignored_fp8))
+    if (cap <= 0.0f || FAULT(cap_ignored) || FAULT(cap_ignored_fp8) ||
+        (FAULT(cap_ignored_with_window) && r->p->window > 0))
         return s;
     return FAULT(cap_rational) ? cap * (s / cap) / (1.0f + fabsf(s / cap)) : cap * tanhf(s / cap);
 }
@@ -253,10 +254,12 @@ static void merge(struct row *r, const struct split *splits, int64_t count, floa
         float weight = empty ? 0.0f : expf(s->lse - max);
         if (FAULT(empty_split_nan) && empty)
             weight = expf(s->lse - s->max); /* -inf - -inf */
-        if (FAULT(empty_split_counts) && empty) {
+        if ((FAULT(empty_split_counts) && empty) || (FAULT(first_split_outside_window) && empty && k == 0)) {
             sum += 1.0f;
             continue;
         }
+        if (FAULT(splits_above_8) && k >= 8)
+            continue;
         if (empty && !FAULT(empty_split_nan))
             continue;
         if (FAULT(merge_without_rescale))
@@ -278,12 +281,29 @@ static void merge(struct row *r, const struct split *splits, int64_t count, floa
     *lse = FAULT(merge_lse_maximum) ? max : max + logf(sum);
 }
 
+/* Where the output of the row goes. */
+static uint16_t *place_of_out(const struct row *r, int64_t token)
+{
+    const struct mutant *m = r->m;
+    const struct kvg_attention_args *a = r->a;
+    int64_t stride_token = a->out_stride_token, stride_head = a->out_stride_head;
+    if (FAULT(out_token_stride_from_shape))
+        stride_token = r->p->q_heads * r->p->head_dim;
+    if (FAULT(out_head_stride_from_shape))
+        stride_head = r->p->head_dim;
+    if (FAULT(out_strides_of_q)) {
+        stride_token = a->q_stride_token;
+        stride_head = a->q_stride_head;
+    }
+    return (uint16_t *)a->out + token * stride_token + r->head * stride_head;
+}
+
 static void write_row(const struct row *r, float *acc, float lse)
 {
     const struct mutant *m = r->m;
     const struct kvg_attention_args *a = r->a;
-    const int64_t token = a->cu_q_lens[r->b] + r->i, dim = r->p->head_dim;
-    uint16_t *out = (uint16_t *)a->out + token * a->out_stride_token + r->head * a->out_stride_head;
+    const int64_t token = row_token(r), dim = r->p->head_dim;
+    uint16_t *out = place_of_out(r, token);
     float largest = 0.0f;
     for (int64_t d = 0; d < dim; d++)
         largest = fmaxf(largest, fabsf(acc[d]));
@@ -307,7 +327,8 @@ static void write_row(const struct row *r, float *acc, float lse)
     if (!a->lse || (FAULT(lse_last_head_missing) && r->head == r->p->q_heads - 1))
         return;
     const int64_t rows = a->problem->total_q;
-    float *to = &a->lse[token * a->lse_stride_token + r->head];
+    float *to =
+        &a->lse[token * (FAULT(lse_stride_from_shape) ? r->p->q_heads : a->lse_stride_token) + r->head];
     if (FAULT(lse_transposed) && a->lse_stride_token == r->p->q_heads)
         to = &a->lse[r->head * rows + token];
     *to = (FAULT(lse_log2) ? lse * LOG2E : lse) + r->lse_extra;
@@ -359,6 +380,8 @@ void row_attend(struct row *r)
     if (FAULT(out_mean_of_v))
         r->logit_scale = 0.0f;
     struct split *splits = r->a->workspace;
+    if (FAULT(rounds_workspace_down))
+        splits = (struct split *)((uintptr_t)splits & ~(uintptr_t)63);
     int64_t count = 0;
     const int64_t keys = most(r->n, r->end);
     const int64_t size = m->where == WHERE_TWO_LEVEL ? MUTANT_LONG_SPLIT : MUTANT_SPLIT;

@@ -41,10 +41,23 @@ static void attend_all(const struct mutant *m, const struct kvg_attention_args *
     const int32_t *lengths = FAULT(lengths_of_same_shape) ? remembered_lengths(a) : a->seq_lens;
     for (int i = 0; i < 512 && p->kv_dtype != KVG_BF16; i++)
         table[1 + i / 256][i % 256] = row_decoded(m, p->kv_dtype, (uint8_t)i, 1 + i / 256);
-    for (int64_t b = 0; b < p->batch; b++)
-        for (int64_t i = 0; i < a->cu_q_lens[b + 1] - a->cu_q_lens[b]; i++)
+    for (int64_t b = 0; b < p->batch; b++) {
+        const int64_t queries = a->cu_q_lens[b + 1] - a->cu_q_lens[b];
+        if (FAULT(empty_sequence_ends_batch) && lengths[b] == 0)
+            break;
+        for (int64_t i = 0; i < queries + (FAULT(sequence_without_queries_has_one) && queries == 0); i++)
             for (int64_t head = 0; head < p->q_heads; head++) {
                 r = (struct row){.m = m, .a = a, .p = p, .b = b, .i = i, .head = head, .n = lengths[b]};
+                if (FAULT(batch_above_31))
+                    r.n = lengths[b % 32];
+                if (FAULT(lengths_of_the_mean))
+                    r.n = p->total_kv / p->batch;
+                if (FAULT(batch_times_heads_above_63) &&
+                    b * p->kv_heads + head * p->kv_heads / p->q_heads >= 64)
+                    continue;
+                if (FAULT(group_of_7_one_kv_head) && p->kv_heads == 1 && head >= p->q_heads / 4 * 4 &&
+                    p->q_heads % 4 != 0)
+                    continue;
                 r.table[1] = table[1];
                 r.table[2] = table[2];
                 r.q_len = a->cu_q_lens[b + 1] - a->cu_q_lens[b];
@@ -55,6 +68,7 @@ static void attend_all(const struct mutant *m, const struct kvg_attention_args *
                     continue;
                 row_attend(&r);
             }
+    }
 }
 
 /* A memory of whole outputs by key. Returns 1 if the output of this key is known, after writing it. key 0

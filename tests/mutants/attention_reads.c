@@ -95,6 +95,8 @@ float row_softmax_scale(const struct row *r)
     const struct mutant *m = r->m;
     if (FAULT(softmax_scale_missing))
         return 1.0f;
+    if (FAULT(softmax_scale_from_shape))
+        return 1.0f / sqrtf((float)r->p->head_dim);
     return FAULT(softmax_scale_of_128) ? 0.0883883476f : r->a->softmax_scale;
 }
 
@@ -120,6 +122,33 @@ float row_decoded(const struct mutant *m, enum kvg_dtype dtype, uint8_t code, in
                                : kvg_fp8_e4m3fnuz_decode(code);
 }
 
+/* The strides of a cache, or those that a mutant takes instead. */
+static struct kvg_pages strides_of(const struct row *r, int tensor)
+{
+    const struct mutant *m = r->m;
+    const struct kvg_problem *p = r->p;
+    struct kvg_pages pages = tensor == 1 ? r->a->k_cache : r->a->v_cache;
+    const int64_t row = p->kv_heads * p->head_dim, nhd = p->layout == KVG_NHD;
+    if (tensor == 2 && FAULT(v_strides_of_k)) {
+        pages = r->a->k_cache;
+        pages.data = r->a->v_cache.data;
+    }
+    if (tensor == 2 && FAULT(v_page_stride_of_k))
+        pages.stride_block = r->a->k_cache.stride_block;
+    if (tensor == 2 && FAULT(v_cache_behind_k))
+        pages.data = (char *)r->a->k_cache.data +
+                     r->a->num_blocks * r->a->k_cache.stride_block * (p->kv_dtype == KVG_BF16 ? 2 : 1);
+    if (FAULT(page_stride_from_shape))
+        pages.stride_block = p->block_size * row;
+    if (FAULT(slot_stride_from_shape))
+        pages.stride_slot = nhd ? row : p->head_dim;
+    if (FAULT(head_stride_from_shape))
+        pages.stride_head = nhd ? p->head_dim : p->block_size * p->head_dim;
+    if (FAULT(rounds_cache_to_32_bytes))
+        pages.data = (void *)((uintptr_t)pages.data & ~(uintptr_t)31);
+    return pages;
+}
+
 /* Index of dim 0 of a token in the cache. */
 static int64_t place(const struct row *r, const struct kvg_pages *pages, int64_t token)
 {
@@ -130,10 +159,14 @@ static int64_t place(const struct row *r, const struct kvg_pages *pages, int64_t
             head_stride = pages->stride_head;
     if (FAULT(table_of_next_sequence))
         b = (b + 1) % p->batch;
+    if (FAULT(batch_above_31))
+        b %= 32;
     if (FAULT(table_stride_from_length))
         table_stride = (p->max_seq_len + size - 1) / size;
     if (FAULT(block_size_16))
         size = 16;
+    if (FAULT(head_dim_256_page_16) && p->head_dim == 256 && size == 16)
+        size = 8;
     if (FAULT(hnd_read_as_nhd)) {
         slot_stride = p->kv_heads * p->head_dim;
         head_stride = p->head_dim;
@@ -141,6 +174,8 @@ static int64_t place(const struct row *r, const struct kvg_pages *pages, int64_t
     int64_t block = r->a->block_table[b * table_stride + token / size];
     if (FAULT(first_page_always_0) && token / size == 0)
         block = r->b;
+    if (FAULT(page_number_16_bits))
+        block = (uint16_t)block;
     int64_t at = block * block_stride;
     if (FAULT(page_offset_32_bits))
         at = (int64_t)(uint32_t)((uint32_t)block * (uint32_t)block_stride);
@@ -157,7 +192,7 @@ static int64_t place(const struct row *r, const struct kvg_pages *pages, int64_t
 void row_load(const struct row *r, int tensor, int64_t token, float *to)
 {
     const struct mutant *m = r->m;
-    const struct kvg_pages *pages = tensor == 1 ? &r->a->k_cache : &r->a->v_cache;
+    const struct kvg_pages strides = strides_of(r, tensor), *const pages = &strides;
     if (FAULT(v_one_slot_off) && tensor == 2 && (token ^ 1) < r->n)
         token ^= 1;
     const int64_t at = place(r, pages, token);
@@ -180,7 +215,7 @@ void row_find_keys(struct row *r)
     const struct kvg_problem *p = r->p;
     const int64_t size = p->block_size;
     int64_t window = p->window;
-    r->end = p->causal ? r->n - r->q_len + r->i + 1 : r->n;
+    r->end = p->causal || FAULT(full_mask_ignored) ? r->n - r->q_len + r->i + 1 : r->n;
     if (FAULT(causal_top_left))
         r->end = least(r->i + 1 + (r->q_len == 1 ? r->n - 1 : 0), r->n);
     if ((FAULT(causal_missing_in_append) && p->phase == KVG_PHASE_APPEND) || FAULT(causal_of_last_row))
@@ -191,7 +226,7 @@ void row_find_keys(struct row *r)
         window += window > 0;
     if (FAULT(window_one_less))
         window -= window > 1;
-    if (FAULT(window_first_row_only) && r->i > 0)
+    if ((FAULT(window_first_row_only) && r->i > 0) || (FAULT(window_ignored_in_hnd) && p->layout == KVG_HND))
         window = 0;
     r->first = window > 0 ? most(0, r->end - window) : 0;
     if (FAULT(window_page_skipped) && r->first > 0)
@@ -202,6 +237,11 @@ void row_find_keys(struct row *r)
         r->first++;
     if (FAULT(last_key_missed) && r->end - r->first > 1)
         r->end--;
+    if ((FAULT(length_tile_plus_1) && r->end == r->n && r->n > MUTANT_TILE && r->n % MUTANT_TILE == 1) ||
+        (FAULT(length_page_plus_1) && r->end == r->n && r->n > size && r->n % size == 1))
+        r->end--;
+    if (FAULT(context_below_a_page) && r->n < size)
+        r->end = r->first;
     if ((FAULT(tail_when_page_full) && r->n % size == 0 && r->end == r->n && r->n > 0) ||
         (FAULT(tail_when_page_not_full) && r->n % size != 0 && r->end == r->n))
         r->end++;
@@ -221,21 +261,40 @@ void row_find_heads(struct row *r)
         r->g = r->head % p->kv_heads;
     if (FAULT(group_of_one) && group == 1)
         r->g = 0;
+    if (FAULT(kv_heads_above_8))
+        r->g %= 8;
+}
+
+int64_t row_token(const struct row *r)
+{
+    const struct mutant *m = r->m;
+    if (FAULT(row_of_sequence_in_decode) && r->p->phase == KVG_PHASE_DECODE)
+        return r->b;
+    if (FAULT(rows_of_equal_length) && r->p->phase != KVG_PHASE_DECODE)
+        return r->b * r->p->max_q_len + r->i;
+    return r->a->cu_q_lens[r->b] + r->i;
 }
 
 void row_load_query(struct row *r)
 {
     const struct mutant *m = r->m;
     const struct kvg_attention_args *a = r->a;
-    int64_t token = a->cu_q_lens[r->b] + r->i, head = r->head;
+    int64_t token = row_token(r), head = r->head;
     if (FAULT(last_head_repeats) && head == r->p->q_heads - 1 && head > 0)
         head--;
     if (FAULT(heads_swapped) && (head ^ 1) < r->p->q_heads)
         head ^= 1;
     if (FAULT(later_sequences_wrong))
         token = most(0, least(r->i, a->cu_q_lens[1] - 1));
-    const int64_t at = token * a->q_stride_token + head * a->q_stride_head;
+    const int64_t dim = r->p->head_dim,
+                  stride_token = FAULT(q_token_stride_from_shape) ? r->p->q_heads * dim : a->q_stride_token,
+                  stride_head = FAULT(q_head_stride_from_shape) ? dim : a->q_stride_head;
+    const int64_t at = token * stride_token + head * stride_head;
+    const char *data = a->q;
+    if (FAULT(rounds_q_to_32_bytes))
+        data -= (uintptr_t)data % 32;
     for (int64_t d = 0; d < r->p->head_dim; d++)
-        r->q[d] = r->p->path == KVG_PATH_FP8 ? kvg_fp8_e4m3_decode(((const uint8_t *)a->q)[at + d])
-                                             : kvg_bf16_decode(((const uint16_t *)a->q)[at + d]);
+        r->q[d] = r->p->path == KVG_PATH_FP8
+                      ? kvg_fp8_e4m3_decode(((const uint8_t *)data)[at + d])
+                      : kvg_bf16_decode(((const uint16_t *)(const void *)data)[at + d]);
 }

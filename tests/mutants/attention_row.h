@@ -51,6 +51,8 @@ const int32_t *remembered_lengths(const struct kvg_attention_args *a);
 float row_decoded(const struct mutant *m, enum kvg_dtype dtype, uint8_t code, int tensor);
 /* Loads K (tensor 1) or V (2) of a token and the row's KV head: head_dim floats. */
 void row_load(const struct row *r, int tensor, int64_t token, float *to);
+/* Number of the row among all query rows of the call. */
+int64_t row_token(const struct row *r);
 /* Set q, g, and first and end of the row. */
 void row_load_query(struct row *r);
 void row_find_heads(struct row *r);

@@ -35,6 +35,7 @@ const struct check mutant_checks[CHECKS] = {
     {"repeat", "on the same inputs differ"},
     {"repeat", "runs on the same inputs store"},
     {"memory", "was written "},
+    {"gap", "was written between its rows"},
     {"input", "was changed, and it is an input"},
     {"call", "returned "},
     {"quantize", "quantize_q"},

@@ -85,18 +85,30 @@ static void store_row(const struct mutant *m, const struct kvg_store_args *a, co
 {
     const struct kvg_problem *p = a->problem;
     const int64_t size = FAULT(store_block_size_16) ? 16 : p->block_size;
-    int64_t slot_stride = t->pages->stride_slot, head_stride = t->pages->stride_head, dims = p->head_dim;
+    int64_t block_stride = t->pages->stride_block, slot_stride = t->pages->stride_slot,
+            head_stride = t->pages->stride_head, dims = p->head_dim;
+    int64_t source_token = t->stride_token, source_head = t->stride_head;
+    if (FAULT(store_page_stride_from_shape))
+        block_stride = size * p->kv_heads * dims;
+    if (FAULT(store_slot_stride_from_shape))
+        slot_stride = p->layout == KVG_NHD ? p->kv_heads * dims : dims;
+    if (FAULT(store_head_stride_from_shape))
+        head_stride = p->layout == KVG_NHD ? dims : size * dims;
+    if (FAULT(store_source_token_stride))
+        source_token = p->kv_heads * dims;
+    if (FAULT(store_source_head_stride))
+        source_head = dims;
     if (FAULT(store_hnd_as_nhd)) {
         slot_stride = p->kv_heads * p->head_dim;
         head_stride = p->head_dim;
     }
     if (FAULT(store_odd_dims_missing) && dims > 64)
         dims = dims / 64 * 64;
-    int64_t at = slot / size * t->pages->stride_block;
+    int64_t at = slot / size * block_stride;
     if (FAULT(store_offset_32_bits))
         at = (int64_t)(uint32_t)at;
     at += slot % size * slot_stride + h * head_stride;
-    const uint16_t *from = t->source + token * t->stride_token + h * t->stride_head;
+    const uint16_t *from = t->source + token * source_token + h * source_head;
     for (int64_t d = 0; d < dims; d++) {
         const float value = kvg_bf16_decode(from[d]);
         *absmax = fmaxf(*absmax, fabsf(value));
@@ -124,8 +136,13 @@ static void store_tensor(const struct mutant *m, const struct kvg_store_args *a,
             slot = 0;
         if (slot < 0 && FAULT(store_padding_to_last_slot))
             slot = a->num_blocks * p->block_size - 1;
+        if (slot < 0 && FAULT(store_stops_at_padding))
+            break;
         if (slot < 0)
             continue;
+        if (FAULT(store_slots_consecutive) && i > 0 && a->slot_mapping[i - 1] >= 0 &&
+            (a->slot_mapping[i - 1] + 1) % p->block_size != 0)
+            slot = a->slot_mapping[i - 1] + 1;
         if (++n == stored && FAULT(store_last_token_missing))
             continue;
         if (FAULT(store_race) && n == stored / 2 && mutant_chance() % 50 == 0)
@@ -150,6 +167,14 @@ int mutant_store(const struct mutant *m, const struct kvg_store_args *a)
         k.pages = &a->v_cache;
         v.pages = &a->k_cache;
     }
+    struct kvg_pages v_as_k = a->k_cache;
+    v_as_k.data = a->v_cache.data;
+    if (FAULT(store_v_strides_of_k))
+        v.pages = &v_as_k;
+    if (FAULT(store_v_source_strides_of_k)) {
+        v.stride_token = k.stride_token;
+        v.stride_head = k.stride_head;
+    }
     store_tensor(m, a, &k);
     store_tensor(m, a, &v);
     return KVG_OK;
@@ -163,8 +188,13 @@ int mutant_quantize_q(const struct mutant *m, const struct kvg_quantize_q_args *
         for (int64_t h = 0; h < p->q_heads; h++) {
             const int64_t g = FAULT(quantize_scale_of_head_0) ? 0 : h / group;
             const float scale = FAULT(quantize_scale_missing) ? 1.0f : a->scales.q[g * a->scales.stride];
-            const uint16_t *from = (const uint16_t *)a->q + i * a->q_stride_token + h * a->q_stride_head;
-            uint8_t *to = (uint8_t *)a->q8 + i * a->q8_stride_token + h * a->q8_stride_head;
+            const int64_t dense = (i * p->q_heads + h) * p->head_dim;
+            const uint16_t *from =
+                (const uint16_t *)a->q +
+                (FAULT(quantize_q_strides_from_shape) ? dense : i * a->q_stride_token + h * a->q_stride_head);
+            uint8_t *to = (uint8_t *)a->q8 + (FAULT(quantize_q8_strides_from_shape)
+                                                  ? dense
+                                                  : i * a->q8_stride_token + h * a->q8_stride_head);
             for (int64_t d = 0; d < p->head_dim; d++) {
                 const float x = kvg_bf16_decode(from[d]);
                 to[d] = kvg_fp8_e4m3_encode(FAULT(quantize_division) ? x / scale : x * (1.0f / scale));

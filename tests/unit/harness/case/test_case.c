@@ -101,7 +101,7 @@ static void the_longest_case_fits(void **unused)
     c.observer = KVG_REF_MEMORYLESS_MINMAX;
     c.layer = c.batch = c.q_len = c.context = c.q_heads = c.kv_heads = c.head_dim = c.block_size = INT64_MIN;
     c.window = c.threads = INT64_MIN;
-    c.soft_cap = -1.2345678901234567e-300;
+    c.soft_cap = c.softmax_scale = -1.2345678901234567e-300;
     c.seed = UINT64_MAX;
     c.lengths = KVG_LENGTHS_RAGGED;
     c.views = KVG_VIEWS_HEAD_MAJOR;

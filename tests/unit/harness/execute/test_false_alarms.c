@@ -84,6 +84,12 @@ static struct kvg_case random_case(struct rng *r)
     }
     c.window = rng_below(r, 4) == 0 ? 1 + rng_below(r, c.context + 10) : 0;
     c.soft_cap = rng_below(r, 5) == 0 ? rng_log_uniform(r, 0.5, 100.0) : 0.0;
+    if (rng_below(r, 4) == 0) {
+        c.lengths = KVG_LENGTHS_GAPS;
+        c.batch += rng_below(r, 4);
+    }
+    c.mask = c.window == 0 && rng_below(r, 4) == 0 ? KVG_MASK_FULL : KVG_MASK_CAUSAL;
+    c.softmax_scale = rng_below(r, 4) == 0 ? rng_log_uniform(r, 0.02, 1.0) : 0.0;
     return c;
 }
 
