@@ -262,10 +262,11 @@ nightly: deps-test ## all nightly parts: random cases of the day (SEED= CASES=),
 	  [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 # Every night other cases: the seed is the day (days since 1970, times 100000), or SEED=; a case that fails prints its own.
 FALSE_ALARMS := $(B)/tests/unit/harness/execute/test_false_alarms
+RANDOM_CASES := $(B)/tests/unit/harness/execute/test_random_cases
 nightly-cases: ## right kernels on random cases under the seed of the day: false alarms, tails (SEED=, CASES=10000)
-	@$(SUBMAKE) CUDA_FOR=$(CUDA_FOR) $(FALSE_ALARMS)
+	@$(SUBMAKE) CUDA_FOR=$(CUDA_FOR) $(FALSE_ALARMS) $(RANDOM_CASES)
 	@seed=$(or $(SEED),$$(( $$(date +%s) / 86400 * 100000 ))); echo "KVG_TEST_SEED=$$seed"; \
-	  KVG_TEST_SEED=$$seed KVG_TEST_CASES=$(or $(CASES),10000) $(FALSE_ALARMS)
+	  export KVG_TEST_SEED=$$seed KVG_TEST_CASES=$(or $(CASES),10000); $(FALSE_ALARMS) && $(RANDOM_CASES)
 nightly-long: ## the tests that look at more with KVG_TEST_LONG=1
 	@$(SUBMAKE) CUDA_FOR=$(CUDA_FOR) $(TESTS)
 	@KVG_TEST_LONG=1 tests/run.sh $(B) $$(grep -rl KVG_TEST_LONG tests/unit | xargs -n1 basename -s .c)
