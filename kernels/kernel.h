@@ -251,7 +251,10 @@ struct kvg_quantize_q_args {
  *   s_j = softmax_scale * q_scale[g] * k_scale[g] * (q . k_j), then the soft cap
  *   out = v_scale[g] * sum_j softmax(s)_j v_j
  *   lse = ln sum_j e^(s_j)    (natural logarithm)
- * Without a visible key (an empty sequence): out = 0 and lse = -inf. On path dequant q_scale is 1. */
+ * Without a visible key (an empty sequence): out = 0 and lse = -inf. On path dequant q_scale is 1.
+ * A NaN in a visible key of K makes the row and its lse NaN, a NaN in V makes its dim NaN. Rows of other
+ * sequences and KV heads stay right; a row of the same sequence and head that does not see the key may become
+ * NaN (0 * NaN in a tile). */
 struct kvg_attention_args {
     const struct kvg_problem *problem;
     const void *q; /* [total_q, q_heads, head_dim] in problem->q_dtype */

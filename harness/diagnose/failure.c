@@ -17,7 +17,8 @@ const char *kvg_run_words(enum kvg_run_kind run)
                                         [KVG_RUN_FAR] = "a run in pages far into the cache",
                                         [KVG_RUN_RENEWED] = "a run after the inputs changed in place",
                                         [KVG_RUN_SPECIAL] = "a run on special values",
-                                        [KVG_RUN_QUEUED] = "a run queued behind other work"};
+                                        [KVG_RUN_QUEUED] = "a run queued behind other work",
+                                        [KVG_RUN_EDGE] = "a run whose inputs touch memory without access"};
     return words[run];
 }
 

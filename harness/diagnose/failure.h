@@ -19,7 +19,8 @@ enum kvg_run_kind {
     KVG_RUN_FAR,     /* the same pages 2^32 elements into the cache */
     KVG_RUN_RENEWED, /* other values in the same buffers */
     KVG_RUN_SPECIAL, /* store: NaN, infinities, ties */
-    KVG_RUN_QUEUED   /* on a device: queued behind work that keeps its stream busy */
+    KVG_RUN_QUEUED,  /* on a device: queued behind work that keeps its stream busy */
+    KVG_RUN_EDGE     /* on a CPU: inputs that touch memory without access */
 };
 const char *kvg_run_words(enum kvg_run_kind run); /* "the first run", ... */
 

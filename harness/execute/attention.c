@@ -6,7 +6,8 @@
  *   1. in the first run
  *   2. in a second run, with the same bits if the kernel declares that it is deterministic
  *   3. in the timed calls
- *   4. in further runs (again.c)
+ *   4. in further runs (again.c), with NaN in a visible key (nan_keys.c), and with inputs that touch memory
+ *      without access (edges.c)
  *   5. after Q, K and V have changed in place, in far pages (far.c) and in another order (reorder.c)
  * On path fp8 the quantising of Q is checked too (quantize.c).
  */
@@ -18,6 +19,7 @@
 #include "buffers.h"
 #include "call.h"
 #include "device_calls.h"
+#include "edges.h"
 #include "explain.h"
 #include "far.h"
 #include "harness/machine/caches.h"
@@ -25,6 +27,7 @@
 #include "harness/measure/evict.h"
 #include "harness/measure/roofs.h"
 #include "inputs.h"
+#include "nan_keys.h"
 #include "options.h"
 #include "outputs.h"
 #include "quantize.h"
@@ -298,7 +301,9 @@ static void verify_and_time(struct attention *a)
     kvg_stopwatch_turn(&x->watch, KVG_VERIFYING);
     kvg_outputs_remark(x);
     const int again = kvg_session_wants_again(x);
-    if (again && kvg_attention_again(x, &a->args, a->expectation, a->arithmetic.deterministic))
+    if (again && (kvg_attention_again(x, &a->args, a->expectation, a->arithmetic.deterministic) ||
+                  kvg_attention_nan_keys(x, &a->args, a->expectation) ||
+                  kvg_attention_edges(x, &a->args, a->expectation)))
         return;
     if (x->prepared.q8)
         kvg_execute_quantize_q(x);

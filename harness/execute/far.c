@@ -3,8 +3,8 @@
  * far.c: runs attention on pages that begin 2^32 elements after the start of the cache.
  *
  * For these pages, page number times stride needs more than 32 bits, as element and as byte offset, and more
- * than the significand of a float. On the host the cache is sparse: the address space before the pages takes
- * no memory.
+ * than the significand of a float. The page numbers need more than 16 bits, however large a page is. On the host
+ * the cache is sparse: the address space before the pages takes no memory.
  */
 #include "far.h"
 
@@ -19,6 +19,7 @@
 #include "verdict.h"
 
 #define FAR_ELEMENTS (INT64_C(1) << 32)
+#define FAR_PAGES (INT64_C(1) << 16)
 
 static int map_far_cache(struct kvg_far_cache *far, int t)
 {
@@ -45,6 +46,8 @@ int kvg_far_cache_make(struct kvg_execution *x, struct kvg_far_cache *far)
     const int64_t stride = p->k_pages.stride_block, bytes = kvg_dtype_bytes(p->problem.kv_dtype);
     memset(far, 0, sizeof *far);
     far->first_block = (FAR_ELEMENTS + stride - 1) / stride;
+    if (far->first_block < FAR_PAGES)
+        far->first_block = FAR_PAGES;
     far->bytes = p->cache_elements * bytes;
     far->mapping_bytes = (size_t)((far->first_block * stride + p->cache_elements) * bytes);
     if (p->frame || far->first_block + p->num_blocks > INT32_MAX || p->v_pages.stride_block != stride)

@@ -203,10 +203,8 @@ static int check_gap(struct kvg_execution *x, const char *name, const struct kvg
                        (long long)view->stride_head, (long long)view->first);
 }
 
-/* The outputs of the last call as dense tensors in host memory; *lse is NULL if the call took none. -1 with the
- * verdict, also if the gaps of the outputs were written. */
-static int bring_outputs(struct kvg_execution *x, const struct kvg_attention_args *args, const uint16_t **out,
-                         const float **lse)
+int kvg_outputs_bring(struct kvg_execution *x, const struct kvg_attention_args *args, const uint16_t **out,
+                      const float **lse)
 {
     const struct kvg_prepared *p = &x->prepared;
     const struct kvg_views *v = &p->views;
@@ -246,7 +244,7 @@ int kvg_outputs_compare(struct kvg_execution *x, const struct kvg_attention_args
     struct kvg_error error;
     const uint16_t *out;
     const float *lse;
-    if (bring_outputs(x, args, &out, &lse))
+    if (kvg_outputs_bring(x, args, &out, &lse))
         return -1;
     if (p->frame && pick_rows(x, out, lse))
         return -1;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "buffers.h"
+#include "edges.h"
 #include "explain.h"
 #include "harness/prepare/prepare.h"
 #include "harness/verify/verify.h"
@@ -170,19 +171,55 @@ static const uint8_t *bring_codes(struct kvg_execution *x, void *q8, uint8_t **d
     return *dense;
 }
 
+/* Compares the codes with those of the reference. -1 with the verdict. */
+static int compare_codes(struct kvg_execution *x, const struct kvg_kernel *kernel, void *q8)
+{
+    uint8_t *dense = NULL;
+    struct kvg_error error;
+    struct kvg_row other;
+    const uint8_t *got = bring_codes(x, q8, &dense);
+    int failed = -1;
+    if (got && kvg_row_init(&other) == 0) {
+        if (kvg_compare_quantize_q(&x->prepared, got, &other, &error)) {
+            kvg_verdict_of_error(x, &error);
+        } else if (other.status != KVG_PASSED) {
+            kvg_verdict(x, (enum kvg_status)other.status, "quantize_q of %s: %s", kernel->name, other.reason);
+            kvg_explain_quantize_q(x, got);
+        } else
+            failed = 0;
+        kvg_row_free(&other);
+    }
+    free(dense);
+    return failed;
+}
+
+struct edge_call {
+    struct kvg_execution *x;
+    const struct kvg_kernel *kernel;
+    void *q8;
+};
+
+/* A call whose inputs touch memory without access. */
+static int call_at_edge(void *context, const struct kvg_quantize_q_args *args)
+{
+    struct edge_call *c = context;
+    struct kvg_execution *x = c->x;
+    if (kvg_buffer_poison(x, c->q8, x->prepared.views.q8.elements) ||
+        kvg_call_finish(x, "quantize_q", c->kernel->quantize_q(args)) || kvg_buffers_check(x))
+        return -1;
+    return compare_codes(x, c->kernel, c->q8);
+}
+
 void kvg_execute_quantize_q(struct kvg_execution *x)
 {
     const struct kvg_prepared *p = &x->prepared;
     struct quantize q = {.kernel = find_quantizer(x)};
     struct kvg_problem problem = p->problem;
-    struct kvg_error error;
-    struct kvg_row other;
     const struct kvg_views *v = &p->views;
-    const int64_t bytes = v->q8.elements;
     if (!q.kernel)
         return; /* time_quantize_q stays empty */
     problem.q_dtype = KVG_BF16;
-    uint8_t *q8 = kvg_buffer_alloc(x, "q8 of the kernel", bytes);
+    uint8_t *q8 = kvg_buffer_alloc(x, "q8 of the kernel", v->q8.elements);
     if (!q8)
         return;
     q.args = (struct kvg_quantize_q_args){
@@ -195,22 +232,11 @@ void kvg_execute_quantize_q(struct kvg_execution *x)
         .q8_stride_head = v->q8.stride_head,
         .scales = {x->seen.q_scale, x->seen.k_scale, x->seen.v_scale, p->scale_stride},
         .stream = x->site.device ? x->site.device->ops->stream(x->site.device) : NULL};
-    if (kvg_buffer_poison(x, q8, bytes) || kvg_call_finish(x, "quantize_q", timed_quantize(&q)) ||
-        kvg_buffers_check(x))
+    struct edge_call at_edge = {x, q.kernel, q8};
+    if (kvg_buffer_poison(x, q8, v->q8.elements) || kvg_call_finish(x, "quantize_q", timed_quantize(&q)) ||
+        kvg_buffers_check(x) || compare_codes(x, q.kernel, q8) || quantize_ties(x, &q) ||
+        kvg_quantize_edges(x, &q.args, call_at_edge, &at_edge))
         return;
-    uint8_t *dense = NULL;
-    const uint8_t *got = bring_codes(x, q8, &dense);
-    if (!got || kvg_row_init(&other)) {
-        free(dense);
-        return;
-    }
-    if (kvg_compare_quantize_q(p, got, &other, &error))
-        kvg_verdict_of_error(x, &error);
-    else if (other.status != KVG_PASSED) {
-        kvg_verdict(x, (enum kvg_status)other.status, "quantize_q of %s: %s", q.kernel->name, other.reason);
-        kvg_explain_quantize_q(x, got);
-    } else if (!quantize_ties(x, &q) && x->timed)
+    if (x->timed)
         x->row->time_quantize_q = kvg_calls_time_apart(x, timed_quantize, &q);
-    kvg_row_free(&other);
-    free(dense);
 }

@@ -11,6 +11,7 @@
 
 #include "buffers.h"
 #include "device_calls.h"
+#include "edges.h"
 #include "explain.h"
 #include "far.h"
 #include "harness/machine/nvtx.h"
@@ -428,6 +429,26 @@ static int run_special(struct store *s)
     return failed;
 }
 
+/* The call of a run with inputs at an edge. */
+static int call_at_edge(void *context, const struct kvg_store_args *args)
+{
+    struct store *s = context;
+    const struct kvg_store_args own = s->args;
+    struct kvg_row other;
+    s->args = *args;
+    int failed = run_once(s);
+    s->args = own;
+    if (failed)
+        return -1;
+    if (kvg_row_init(&other))
+        return kvg_verdict(s->x, KVG_OUT_OF_MEMORY, "no memory for a row");
+    failed = compare(s, &other, KVG_RUN_EDGE);
+    if (failed && other.status != KVG_PASSED)
+        kvg_verdict(s->x, KVG_INCORRECT, "with inputs that touch memory without access: %s", other.reason);
+    kvg_row_free(&other);
+    return failed;
+}
+
 static void profile(struct store *s)
 {
     char name[KVG_CASE_STRING_MAX];
@@ -450,7 +471,8 @@ static void verify_and_time(struct store *s)
         return;
     kvg_stopwatch_turn(&x->watch, KVG_VERIFYING);
     const int again = kvg_session_wants_again(x);
-    if (again && (run_often(s) || run_far(s) || run_special(s)))
+    if (again &&
+        (run_often(s) || kvg_store_edges(x, &s->args, call_at_edge, s) || run_far(s) || run_special(s)))
         return;
     if (again || kvg_session_wants_renewal(x)) /* a renewal also ends the special values */
         run_renewed(s);

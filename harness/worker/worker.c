@@ -325,6 +325,11 @@ static void describe_end(const struct kvg_worker *w, const struct ending *ending
                            "right in low pages; it ended where page number times stride needs "
                            "more than 32 bits");
     }
+    if (w->run == KVG_RUN_EDGE) {
+        kvg_row_set_string(&row->suspected, kvg_fault_class_name(KVG_FAULT_MEMORY));
+        kvg_row_set_string(&row->suspicion, "right as long as memory beside its inputs can be read; it ended "
+                                            "where that memory has no access");
+    }
     row->status = KVG_CRASHED;
     if (WIFSIGNALED(ending->status) && WTERMSIG(ending->status) == SIGKILL) {
         row->status = KVG_OUT_OF_MEMORY;
