@@ -302,8 +302,9 @@ static void verify_and_time(struct attention *a)
     kvg_outputs_remark(x);
     const int again = kvg_session_wants_again(x);
     if (again && (kvg_attention_again(x, &a->args, a->expectation, a->arithmetic.deterministic) ||
-                  kvg_attention_nan_keys(x, &a->args, a->expectation) ||
-                  kvg_attention_edges(x, &a->args, a->expectation)))
+                  kvg_attention_nan_keys(x, &a->args, a->expectation)))
+        return;
+    if (kvg_attention_edges(x, &a->args, a->expectation))
         return;
     if (x->prepared.q8)
         kvg_execute_quantize_q(x);

@@ -141,12 +141,22 @@ static int run_attention(struct kvg_execution *x, struct kvg_attention_args args
     return failed;
 }
 
+/* 1 if the runs shall be made: twice for each kernel, phase, path and dtype, and twice more where the last
+ * sequence is a longest one. Only then does the end of the block table belong to a page that is needed. */
+static int wanted(struct kvg_execution *x)
+{
+    const struct kvg_prepared *p = &x->prepared;
+    struct kvg_follower *f = x->site.device ? NULL : kvg_session_follower(x);
+    const int kind = p->seq_lens[p->problem.batch - 1] == p->problem.max_seq_len;
+    return !x->site.device && (!f || f->edges[kind]++ < KVG_FOLLOWED_ENOUGH);
+}
+
 int kvg_attention_edges(struct kvg_execution *x, const struct kvg_attention_args *args,
                         const struct kvg_expectation *e)
 {
     const struct kvg_prepared *p = &x->prepared;
     int failed = 0;
-    if (x->site.device)
+    if (!wanted(x))
         return 0;
     int32_t *narrow = kvg_buffer_alloc(x, "block_table, narrow",
                                        p->problem.batch * p->block_table_stride * (int64_t)sizeof *narrow);

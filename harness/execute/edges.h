@@ -3,7 +3,8 @@
  * edges.h: runs of a CPU kernel whose inputs end at memory without access, and begin after it (harness/memory/
  * edge.h). A read outside an input ends the process; the kind of the run is announced before.
  *
- * The output must be right too. 0, or -1 with the verdict. On a device nothing is done. If the system has no
+ * The output must be right too. They are made twice for each kernel, phase, path and dtype, and twice more where
+ * the last sequence is a longest one. 0, or -1 with the verdict. On a device nothing is done. If the system has no
  * memory for the buffers, the runs are left out.
  */
 #ifndef KVG_HARNESS_EXECUTE_EDGES_H

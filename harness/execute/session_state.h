@@ -25,6 +25,7 @@ struct kvg_follower {
     int renewals;     /* runs on changed inputs */
     int again;        /* rounds of further runs */
     int reordered[4]; /* runs in another order, of each kind */
+    int edges[2];     /* runs with inputs at an edge: [1] if the last sequence is a longest one */
 };
 
 /* What earlier cases of the process left. */

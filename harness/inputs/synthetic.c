@@ -11,7 +11,7 @@
  *   - logits stay close to N(0,1), with a standard deviation of 0.7 to 1.4;
  *   - Q scales differ between heads by up to 32;
  *   - Q scales differ inside a GQA group too, so that taking its maximum matters.
- * sink and needle have no factor 2^U(-1/2,1/2): their logits must be exact.
+ * sink, needle and far_logits have no factor 2^U(-1/2,1/2): their logits must be exact.
  *
  * Factors, wide channels and directions depend on `seed` for every token set, since the channels of a model
  * are the same in calibration and in use. The deviates of the other sets come from seed + 1.
@@ -25,7 +25,7 @@
 /* Sizes of the calibration set (samples of so many tokens) and of the one batch of random tokens. */
 enum { SAMPLES = 64, SAMPLE_TOKENS = 128, RANDOM_TOKENS = 2048 };
 
-/* Factors of K and Q in a wide channel. They make the standard deviation of a logit
+/* Factors of K and Q in a wide channel; q_wide has those of k_wide exchanged. They make the standard deviation of a logit
  * sqrt(1 + (20/4)^2 / 32) = 1.33 for channel_outlier and sqrt(1 + 4^2 / 32) = 1.22 for k_wide. */
 #define CHANNEL_OUTLIER_K 20.0f
 #define CHANNEL_OUTLIER_Q 0.25f
@@ -34,6 +34,17 @@ enum { SAMPLES = 64, SAMPLE_TOKENS = 128, RANDOM_TOKENS = 2048 };
 #define K_WIDE_K 2048.0f
 #define K_WIDE_Q 0x1p-9f
 #define CHANNEL_GROUP 32 /* channels in a group; one of them is wide */
+
+/* far_logits, with s the direction:
+ *   q = 112 s + z/4, k = -+ (7e4 / 112 / sqrt(d)) s + z/50   logits near -7e4, or +7e4 in odd KV heads
+ * A running maximum that starts at a finite number, or an exponential without the maximum, shows. 112 leaves
+ * room for the factor 4 of a head below 448. The deviates of K are mostly lost in the cache, so the keys have
+ * about the same weight. V has the mean 1: the logits have large rounding errors, and an output near zero would
+ * show nothing. */
+#define FAR_Q 112.0f
+#define FAR_LOGIT 7e4f
+#define FAR_Q_NOISE 0.25f
+#define FAR_K_NOISE 0.02f
 
 /* Needle, with s the direction (+-1 in every channel), z the deviate and d head_dim:
  *   q = s + z/4, key = 24/sqrt(d) s   the logit of the needle is 24 +- 0.25 * 24/sqrt(d)
@@ -108,6 +119,12 @@ static struct channel q_channel(const struct kvg_input_shape *s, int64_t kv_head
         c.multiply = CHANNEL_OUTLIER_Q;
     if (!strcmp(s->input, "k_wide") && wide)
         c.multiply = K_WIDE_Q;
+    if (!strcmp(s->input, "q_wide") && wide)
+        c.multiply = K_WIDE_K;
+    if (!strcmp(s->input, "far_logits")) {
+        c.multiply = FAR_Q_NOISE;
+        c.add = FAR_Q * direction(s->seed, 0, kv_head, dim);
+    }
     if (!strcmp(s->input, "sink")) {
         c.multiply = SINK_NOISE;
         c.add = direction(s->seed, 0, kv_head, dim);
@@ -127,6 +144,13 @@ static struct channel k_channel(const struct kvg_input_shape *s, int64_t head, i
         c.multiply = CHANNEL_OUTLIER_K;
     if (!strcmp(s->input, "k_wide") && wide)
         c.multiply = K_WIDE_K;
+    if (!strcmp(s->input, "q_wide") && wide)
+        c.multiply = K_WIDE_Q;
+    if (!strcmp(s->input, "far_logits")) {
+        c.multiply = FAR_K_NOISE;
+        c.add = (head % 2 ? 1.0f : -1.0f) * (FAR_LOGIT / FAR_Q / sqrtf((float)s->head_dim)) *
+                direction(s->seed, 0, head, dim);
+    }
     int sink = !strcmp(s->input, "sink");
     if (sink || !strncmp(s->input, "needle", 6)) {
         float logit = sink ? log_of(s->context) + SINK_LOGIT_ABOVE_LOG : NEEDLE_LOGIT;
@@ -141,7 +165,7 @@ static struct channel v_channel(const struct kvg_input_shape *s, int64_t head, i
     struct channel c = {1, 0, 1, 0};
     if (!strcmp(s->input, "v_small"))
         c.multiply = V_SMALL;
-    if (!strcmp(s->input, "v_shift"))
+    if (!strcmp(s->input, "v_shift") || !strcmp(s->input, "far_logits"))
         c.add = 1;
     if (!strcmp(s->input, "sink"))
         c.special_multiply = SINK_V;
@@ -157,7 +181,8 @@ static float head_factor(const struct kvg_input_shape *s, enum kvg_tensor tensor
     if (tensor != KVG_TENSOR_Q)
         return power_of_two(uniform(s->seed, tensor, head, 2.0));
     int64_t kv_head = head / (s->q_heads / s->kv_heads);
-    int exact = !strcmp(s->input, "sink") || !strncmp(s->input, "needle", 6);
+    int exact =
+        !strcmp(s->input, "sink") || !strncmp(s->input, "needle", 6) || !strcmp(s->input, "far_logits");
     double own = exact ? 0 : uniform(s->seed, KVG_TENSOR_Q, head, 0.5);
     return power_of_two(own - uniform(s->seed, KVG_TENSOR_K, kv_head, 2.0));
 }

@@ -181,13 +181,20 @@ static void take_tile(struct row *r, struct split *s, int64_t from, int64_t to)
     const struct mutant *m = r->m;
     const int64_t dim = r->p->head_dim;
     float logit[2 * MUTANT_TILE], weight[2 * MUTANT_TILE], key[MUTANT_MAX_DIM], max = s->max;
+    if (FAULT(maximum_starts_at_minus_5e4))
+        max = fmaxf(max, -50000.0f);
+    if (FAULT(exponential_without_maximum))
+        max = 0.0f;
     static float values[2 * MUTANT_TILE * MUTANT_MAX_DIM];
     int64_t keys = to - from;
     for (int64_t t = 0; t < keys; t++) {
         row_load(r, 1, from + t, key);
         row_load(r, 2, from + t, values + t * dim);
         logit[t] = logit_of(r, dot(r, key));
-        max = logit[t] > max || isnan(logit[t]) ? logit[t] : max;
+        if (FAULT(nan_key_skipped) && isnan(logit[t]))
+            logit[t] = -1e30f;
+        if (!FAULT(exponential_without_maximum))
+            max = logit[t] > max || isnan(logit[t]) ? logit[t] : max;
     }
     if (FAULT(tail_of_k_in_maximum) && to == r->n && to % r->p->block_size != 0) {
         row_load(r, 1, to, key);

@@ -7,6 +7,14 @@
 
 #include "attention_row.h"
 
+/* Reads bytes whose values are not used. */
+static void touch(const void *from, int64_t bytes)
+{
+    const volatile unsigned char *at = from;
+    for (int64_t i = 0; i < bytes; i++)
+        (void)at[i];
+}
+
 /* ---------------------------------------------------------------- scales */
 
 /* The scales that the first call saw: the first of this shape, or the first of all. */
@@ -59,6 +67,8 @@ float row_scale(const struct row *r, int tensor)
         (FAULT(v_scale_missing_without_lse) && tensor == 2 && !r->a->lse) ||
         (FAULT(k_scale_missing_windowed) && tensor == 1 && r->p->window > 0))
         return 1.0f;
+    if (FAULT(scales_read_in_eights) && tensor == 1)
+        touch(s->k, 8 * sizeof(float));
     const float value = scale[g * s->stride];
     if (FAULT(k_scale_inverted) && tensor == 1)
         return 1.0f / value;
@@ -105,6 +115,8 @@ float row_softmax_scale(const struct row *r)
 /* Value of a code of tensor 1 (K) or 2 (V). */
 float row_decoded(const struct mutant *m, enum kvg_dtype dtype, uint8_t code, int tensor)
 {
+    if (FAULT(nan_read_as_480) && dtype == KVG_E4M3 && (code & 0x7f) == 0x7f)
+        return code & 0x80 ? -480.0f : 480.0f;
     if (FAULT(decode_sign_of_v_lost) && tensor == 2)
         code &= 0x7f;
     if (FAULT(e5m2_as_e4m3) && dtype == KVG_E5M2)
@@ -172,6 +184,8 @@ static int64_t place(const struct row *r, const struct kvg_pages *pages, int64_t
         head_stride = p->head_dim;
     }
     int64_t block = r->a->block_table[b * table_stride + token / size];
+    if (FAULT(table_prefetched))
+        touch(&r->a->block_table[b * table_stride + token / size + 1], sizeof(int32_t));
     if (FAULT(first_page_always_0) && token / size == 0)
         block = r->b;
     if (FAULT(page_number_16_bits))
@@ -197,6 +211,9 @@ void row_load(const struct row *r, int tensor, int64_t token, float *to)
         token ^= 1;
     const int64_t at = place(r, pages, token);
     const float *table = r->table[tensor];
+    if (FAULT(cache_read_in_lines) && tensor == 2)
+        touch((const char *)pages->data + at * (r->p->kv_dtype == KVG_BF16 ? 2 : 1),
+              r->p->head_dim * (r->p->kv_dtype == KVG_BF16 ? 2 : 1) + 64);
     const int64_t flip = FAULT(v_dims_permuted) && tensor == 2 ? 1 : 0;
     if (r->p->kv_dtype == KVG_BF16)
         for (int64_t d = 0; d < r->p->head_dim; d++)
@@ -204,6 +221,8 @@ void row_load(const struct row *r, int tensor, int64_t token, float *to)
     else
         for (int64_t d = 0; d < r->p->head_dim; d++)
             to[d] = table[((const uint8_t *)pages->data)[at + (d ^ flip)]];
+    for (int64_t d = 0; d < r->p->head_dim && FAULT(nan_value_is_zero) && tensor == 2; d++)
+        to[d] = isnan(to[d]) ? 0.0f : to[d];
 }
 
 /* ---------------------------------------------------------------- the row */
@@ -212,6 +231,8 @@ void row_load(const struct row *r, int tensor, int64_t token, float *to)
 void row_find_keys(struct row *r)
 {
     const struct mutant *m = r->m;
+    if (FAULT(lengths_read_in_eights))
+        touch(&r->a->seq_lens[r->b], 8 * sizeof(int32_t));
     const struct kvg_problem *p = r->p;
     const int64_t size = p->block_size;
     int64_t window = p->window;
@@ -291,6 +312,8 @@ void row_load_query(struct row *r)
                   stride_head = FAULT(q_head_stride_from_shape) ? dim : a->q_stride_head;
     const int64_t at = token * stride_token + head * stride_head;
     const char *data = a->q;
+    if (FAULT(query_read_before))
+        touch(data + at * (r->p->path == KVG_PATH_FP8 ? 1 : 2) - 16, 16);
     if (FAULT(rounds_q_to_32_bytes))
         data -= (uintptr_t)data % 32;
     for (int64_t d = 0; d < r->p->head_dim; d++)

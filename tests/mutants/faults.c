@@ -31,6 +31,8 @@ const struct check mutant_checks[CHECKS] = {
     {"far", "in pages far into the cache"},
     {"lse_null", "without an lse"},
     {"special", "special values"},
+    {"nan", "with a NaN in a visible key"},
+    {"edge", "memory without access"},
     {"permuted", "permuted: "},
     {"repeat", "on the same inputs differ"},
     {"repeat", "runs on the same inputs store"},

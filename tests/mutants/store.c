@@ -136,6 +136,10 @@ static void store_tensor(const struct mutant *m, const struct kvg_store_args *a,
             slot = 0;
         if (slot < 0 && FAULT(store_padding_to_last_slot))
             slot = a->num_blocks * p->block_size - 1;
+        if (FAULT(store_slots_read_ahead))
+            (void)((const volatile int64_t *)a->slot_mapping)[i + 1];
+        if (slot < -1 && FAULT(store_slot_is_minus_one))
+            slot = 0;
         if (slot < 0 && FAULT(store_stops_at_padding))
             break;
         if (slot < 0)
@@ -197,6 +201,12 @@ int mutant_quantize_q(const struct mutant *m, const struct kvg_quantize_q_args *
                                                   : i * a->q8_stride_token + h * a->q8_stride_head);
             for (int64_t d = 0; d < p->head_dim; d++) {
                 const float x = kvg_bf16_decode(from[d]);
+                if (FAULT(quantize_reads_ahead))
+                    (void)((const volatile uint16_t *)from)[d + 32];
+                if (FAULT(q_wraps_beyond_448) && fabsf(x * (1.0f / scale)) > 448.0f) {
+                    to[d] = 0x7f;
+                    continue;
+                }
                 to[d] = kvg_fp8_e4m3_encode(FAULT(quantize_division) ? x / scale : x * (1.0f / scale));
             }
         }

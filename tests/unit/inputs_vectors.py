@@ -15,7 +15,8 @@ from statistics import NormalDist
 SEED, SEQUENCE, TOKENS, Q_HEADS, KV_HEADS, DIM = 0x123456789ABCDEF0, 3, 40, 4, 2, 96
 Q, K, V = 0, 1, 2
 EVALUATION = 2
-NAMES = ["normal", "outlier", "channel_outlier", "sink", "v_nonneg", "v_shift", "v_small", "k_wide", "needle:0.25"]
+NAMES = ["normal", "outlier", "channel_outlier", "sink", "v_nonneg", "v_shift", "v_small", "k_wide", "q_wide", "far_logits",
+         "needle:0.25"]
 normal = NormalDist()
 
 
@@ -63,7 +64,7 @@ def uniform(tensor, head, half):
 def factor(name, tensor, head):
     if tensor != Q:
         return single(2 ** uniform(tensor, head, 2.0))
-    own = 0 if name.startswith(("sink", "needle")) else uniform(Q, head, 0.5)
+    own = 0 if name.startswith(("sink", "needle", "far_logits")) else uniform(Q, head, 0.5)
     return single(2 ** (own - uniform(K, head // (Q_HEADS // KV_HEADS), 2.0)))
 
 
@@ -88,6 +89,13 @@ def channel(name, tensor, kv_head, token, dim):
         a = {Q: 0.25, K: 20.0, V: 1.0}[tensor]
     if name == "k_wide" and wide(kv_head, dim):
         a = {Q: 2.0**-9, K: 2048.0, V: 1.0}[tensor]
+    if name == "q_wide" and wide(kv_head, dim):
+        a = {Q: 2048.0, K: 2.0**-9, V: 1.0}[tensor]
+    if name == "far_logits" and tensor == Q:
+        a, b = 0.25, 112.0 * sign(0, kv_head, dim)
+    if name == "far_logits" and tensor == K:
+        size = single(single(single(7e4) / 112.0) / single(math.sqrt(DIM)))
+        a, b = single(0.02), (1.0 if kv_head % 2 else -1.0) * size * sign(0, kv_head, dim)
     if name in ("sink", "needle:0.25"):
         if tensor == Q:
             a, b = (0.5 if name == "sink" else 0.25), sign(0, kv_head, dim)
@@ -98,7 +106,7 @@ def channel(name, tensor, kv_head, token, dim):
             a, b = (0.125, 0.0) if name == "sink" else (0.0, 2.0 * sign(1, kv_head, dim))
     if tensor == V and name == "v_small":
         a = 2.0**-9
-    if tensor == V and name == "v_shift":
+    if tensor == V and name in ("v_shift", "far_logits"):
         b = 1.0
     return a, b
 

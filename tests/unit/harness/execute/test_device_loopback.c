@@ -75,8 +75,9 @@ static void right_kernels_pass_where_the_device_makes_the_case(void **state)
  * keys. The allowances for the other sequences are estimated from it, so this is the hardest case. */
 static void right_kernels_raise_no_alarm(void **state)
 {
-    static const char *const inputs[] = {"normal",  "outlier", "channel_outlier", "sink",  "v_nonneg",
-                                         "v_shift", "v_small", "k_wide",          "needle"};
+    static const char *const inputs[] = {"normal",   "outlier",    "channel_outlier", "sink",
+                                         "v_nonneg", "v_shift",    "v_small",         "k_wide",
+                                         "q_wide",   "far_logits", "needle"};
     struct setting s;
     (void)state;
     begin_where(&s, 1);

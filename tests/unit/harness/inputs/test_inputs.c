@@ -101,9 +101,9 @@ static void test_thread_counts(void **state)
 static void test_extension(void **state)
 {
     (void)state;
-    static const char *const inputs[] = {"normal",   "outlier", "channel_outlier",
-                                         "v_nonneg", "v_shift", "k_wide"};
-    for (int i = 0; i < 6; i++) {
+    static const char *const inputs[] = {"normal",  "outlier", "channel_outlier", "v_nonneg",
+                                         "v_shift", "k_wide",  "q_wide",          "far_logits"};
+    for (int i = 0; i < 8; i++) {
         struct kvg_input_shape s = shape_of(inputs[i]), l = s;
         l.context = l.q_len = 1024;
         for (int tensor = 0; tensor < 3; tensor++) {
@@ -215,7 +215,7 @@ static void test_names(void **state)
         assert_non_null(strstr(error.text, "input"));
     }
     assert_true(kvg_input_is_synthetic("needle:0.3") && !kvg_input_is_synthetic("smollm2"));
-    assert_null(kvg_input_synthetic(9));
+    assert_null(kvg_input_synthetic(11));
     assert_null(kvg_input_synthetic(-1));
 }
 
