@@ -9,6 +9,7 @@
  *   4. in further runs (again.c), with NaN in a visible key (nan_keys.c), and with inputs that touch memory
  *      without access (edges.c)
  *   5. after Q, K and V have changed in place, in far pages (far.c) and in another order (reorder.c)
+ *   6. on a cache that holds special codes (special_codes.c)
  * On path fp8 the quantising of Q is checked too (quantize.c).
  */
 #include "attention.h"
@@ -33,6 +34,7 @@
 #include "quantize.h"
 #include "reorder.h"
 #include "session_state.h"
+#include "special_codes.h"
 #include "timing.h"
 #include "verdict.h"
 
@@ -308,8 +310,12 @@ static void verify_and_time(struct attention *a)
         return;
     if (x->prepared.q8)
         kvg_execute_quantize_q(x);
-    if ((x->row->status == KVG_PASSED || x->row->status == KVG_MISTRUSTED) && kvg_session_wants_renewal(x))
-        run_renewed(a, again);
+    if (x->row->status != KVG_PASSED && x->row->status != KVG_MISTRUSTED)
+        return;
+    if (kvg_session_wants_renewal(x) && run_renewed(a, again))
+        return;
+    if (!x->timed || again)
+        kvg_attention_special_codes(x, &a->args); /* the last run: it leaves other values */
 }
 
 void kvg_execute_attention(struct kvg_execution *x)

@@ -17,7 +17,7 @@
 #include "harness/machine/nvtx.h"
 #include "harness/measure/evict.h"
 #include "harness/measure/roofs.h"
-#include "harness/prepare/prepare.h"
+#include "harness/prepare/special.h"
 #include "harness/verify/verify.h"
 #include "harness/verify/whole.h"
 #include "inputs.h"
@@ -25,6 +25,9 @@
 #include "session_state.h"
 #include "timing.h"
 #include "verdict.h"
+
+/* From this number of elements of a cache on, special values are stored under fewer scales. */
+#define LARGE_ELEMENTS (INT64_C(1) << 20)
 
 struct store {
     struct kvg_execution *x;
@@ -395,24 +398,20 @@ static void forgive_nans(const struct kvg_prepared *p, const void *wanted, void 
             ((uint8_t *)got)[i] = ((const uint8_t *)wanted)[i];
 }
 
-/* A run with every bf16 value as a source, and with scales under which some quotients are ties. */
-static int run_special(struct store *s)
+/* One run on special values. `special` is NULL for a bf16 cache. */
+static int run_special_once(struct store *s, const struct kvg_special *special, int64_t round)
 {
     struct kvg_execution *x = s->x;
     const struct kvg_prepared *p = &x->prepared;
     struct kvg_error error;
     struct kvg_row other;
-    if (p->frame)
-        return 0;
-    kvg_prepared_special(&x->prepared);
+    void *k, *v;
+    kvg_prepared_special(&x->prepared, special, round);
     if (x->site.device && kvg_seen_fill(x->site.device, x->site.memory, p, &x->seen, &error))
         return kvg_verdict_of_device(x, "copying special values to the device", &error);
-    if (run_once(s))
+    if (run_once(s) || bring_caches(s, &k, &v))
         return -1;
-    void *k, *v;
-    if (bring_caches(s, &k, &v))
-        return -1;
-    if (p->problem.kv_dtype != KVG_BF16) {
+    if (special) {
         forgive_nans(p, p->k_cache, k);
         forgive_nans(p, p->v_cache, v);
     }
@@ -421,11 +420,32 @@ static int run_special(struct store *s)
     int failed = kvg_compare_store(p, k, v, &other, &error) ? kvg_verdict_of_error(x, &error) : 0;
     if (!failed && other.status != KVG_PASSED) {
         kvg_explain_store(x, k, v, KVG_RUN_SPECIAL);
-        failed =
-            kvg_verdict(x, KVG_INCORRECT,
-                        "with special values (NaN, infinities, zeros of both signs, ties): %s", other.reason);
+        failed = kvg_verdict(
+            x, KVG_INCORRECT,
+            "with special values (midpoints, subnormals, largest codes, zeros of both signs, NaN, "
+            "infinities): %s",
+            other.reason);
     }
     kvg_row_free(&other);
+    return failed;
+}
+
+/* Runs on special values, under several scales. Large cases make fewer of them. */
+static int run_special(struct store *s)
+{
+    const struct kvg_prepared *p = &s->x->prepared;
+    const int quantised = p->problem.kv_dtype != KVG_BF16;
+    const int64_t rounds = !quantised ? 1 : p->cache_elements > LARGE_ELEMENTS ? 2 : KVG_SPECIAL_SCALES;
+    struct kvg_special special;
+    int failed = 0;
+    if (p->frame)
+        return 0;
+    if (quantised && kvg_special_make(kvg_ref_format_of(p->problem.kv_dtype), KVG_SPECIAL_DIVIDE, &special))
+        return kvg_verdict(s->x, KVG_OUT_OF_MEMORY, "no memory for special values");
+    for (int64_t round = 0; round < rounds && !failed; round++)
+        failed = run_special_once(s, quantised ? &special : NULL, round);
+    if (quantised)
+        kvg_special_free(&special);
     return failed;
 }
 
@@ -471,10 +491,12 @@ static void verify_and_time(struct store *s)
         return;
     kvg_stopwatch_turn(&x->watch, KVG_VERIFYING);
     const int again = kvg_session_wants_again(x);
-    if (again &&
-        (run_often(s) || kvg_store_edges(x, &s->args, call_at_edge, s) || run_far(s) || run_special(s)))
+    if (again && (run_often(s) || kvg_store_edges(x, &s->args, call_at_edge, s) || run_far(s)))
         return;
-    if (again || kvg_session_wants_renewal(x)) /* a renewal also ends the special values */
+    const int special = again || !x->timed;
+    if (special && run_special(s))
+        return;
+    if (special || kvg_session_wants_renewal(x)) /* a renewal also ends the special values */
         run_renewed(s);
 }
 

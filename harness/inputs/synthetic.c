@@ -52,6 +52,11 @@ enum { SAMPLES = 64, SAMPLE_TOKENS = 128, RANDOM_TOKENS = 2048 };
  *   2^20 keys                         all others together weigh 2^20 e^0.53 / e^24 = 7e-5
  * The key is not larger than an ordinary one, so it changes no scale. Its V is +-2 in every channel. */
 #define NEEDLE_LOGIT 24.0f
+/* faint is a needle whose logit is 15.5 ln 2 above the others' mean, so that P of the others, relative to the
+ * maximum and times 2^8, lies around 2^-7.5. The subnormals of e4m3 are 2^-9 to 7 * 2^-9. Their V is 1 + z/4,
+ * and the needle's is 0, so that the output consists of them. */
+#define FAINT_LOGIT 10.75f
+#define FAINT_V_NOISE 0.25f
 #define NEEDLE_NOISE 0.25f
 #define NEEDLE_V 2.0f
 /* Sink:
@@ -106,6 +111,12 @@ static float direction(uint64_t seed, uint32_t which, int64_t kv_head, int64_t d
     return bits & 1 ? 1.0f : -1.0f;
 }
 
+/* 1 for the inputs with a key that matches every query. */
+static int is_needle(const struct kvg_input_shape *s)
+{
+    return !strncmp(s->input, "needle", 6) || !strcmp(s->input, "faint");
+}
+
 /* What a channel does to the deviate, before the factor of the head; special_* for the special token. */
 struct channel {
     float multiply, add, special_multiply, special_add;
@@ -129,7 +140,7 @@ static struct channel q_channel(const struct kvg_input_shape *s, int64_t kv_head
         c.multiply = SINK_NOISE;
         c.add = direction(s->seed, 0, kv_head, dim);
     }
-    if (!strncmp(s->input, "needle", 6)) {
+    if (is_needle(s)) {
         c.multiply = NEEDLE_NOISE;
         c.add = direction(s->seed, 0, kv_head, dim);
     }
@@ -152,8 +163,9 @@ static struct channel k_channel(const struct kvg_input_shape *s, int64_t head, i
                 direction(s->seed, 0, head, dim);
     }
     int sink = !strcmp(s->input, "sink");
-    if (sink || !strncmp(s->input, "needle", 6)) {
-        float logit = sink ? log_of(s->context) + SINK_LOGIT_ABOVE_LOG : NEEDLE_LOGIT;
+    if (sink || is_needle(s)) {
+        const int faint = !strcmp(s->input, "faint");
+        float logit = sink ? log_of(s->context) + SINK_LOGIT_ABOVE_LOG : faint ? FAINT_LOGIT : NEEDLE_LOGIT;
         c.special_multiply = 0;
         c.special_add = logit / sqrtf((float)s->head_dim) * direction(s->seed, 0, head, dim);
     }
@@ -165,13 +177,15 @@ static struct channel v_channel(const struct kvg_input_shape *s, int64_t head, i
     struct channel c = {1, 0, 1, 0};
     if (!strcmp(s->input, "v_small"))
         c.multiply = V_SMALL;
-    if (!strcmp(s->input, "v_shift") || !strcmp(s->input, "far_logits"))
+    if (!strcmp(s->input, "v_shift") || !strcmp(s->input, "far_logits") || !strcmp(s->input, "faint"))
         c.add = 1;
+    if (!strcmp(s->input, "faint"))
+        c.multiply = FAINT_V_NOISE;
     if (!strcmp(s->input, "sink"))
         c.special_multiply = SINK_V;
-    if (!strncmp(s->input, "needle", 6)) {
+    if (is_needle(s)) {
         c.special_multiply = 0;
-        c.special_add = NEEDLE_V * direction(s->seed, 1, head, dim);
+        c.special_add = strcmp(s->input, "faint") ? NEEDLE_V * direction(s->seed, 1, head, dim) : 0;
     }
     return c;
 }
@@ -181,8 +195,7 @@ static float head_factor(const struct kvg_input_shape *s, enum kvg_tensor tensor
     if (tensor != KVG_TENSOR_Q)
         return power_of_two(uniform(s->seed, tensor, head, 2.0));
     int64_t kv_head = head / (s->q_heads / s->kv_heads);
-    int exact =
-        !strcmp(s->input, "sink") || !strncmp(s->input, "needle", 6) || !strcmp(s->input, "far_logits");
+    int exact = !strcmp(s->input, "sink") || is_needle(s) || !strcmp(s->input, "far_logits");
     double own = exact ? 0 : uniform(s->seed, KVG_TENSOR_Q, head, 0.5);
     return power_of_two(own - uniform(s->seed, KVG_TENSOR_K, kv_head, 2.0));
 }
@@ -206,7 +219,7 @@ static int64_t special_token(const struct kvg_input_shape *s, double depth)
 {
     if (!strcmp(s->input, "sink"))
         return 0;
-    if (!strncmp(s->input, "needle", 6))
+    if (is_needle(s))
         return (int64_t)(depth * (double)(s->context > 0 ? s->context - 1 : 0) + 0.5);
     return -1;
 }
@@ -233,7 +246,7 @@ int kvg_generator_make(const struct kvg_input_shape *s, enum kvg_tensor tensor, 
                        struct kvg_generator *g, struct kvg_error *error)
 {
     memset(g, 0, sizeof *g);
-    double depth = 0;
+    double depth = 0.5;
     if (!strncmp(s->input, "needle", 6) && kvg_needle_depth(s->input, &depth, error))
         return -1;
     const int64_t heads = tensor == KVG_TENSOR_Q ? s->q_heads : s->kv_heads, n = heads * s->head_dim;

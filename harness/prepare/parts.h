@@ -39,6 +39,9 @@ int kvg_scales_measure(struct kvg_prepared *p, struct kvg_error *error);
 /* ---- losses.c: the shares k_saturated, v_saturated, k_flushed and v_flushed ---- */
 int kvg_losses_count(struct kvg_prepared *p, struct kvg_error *error);
 
+/* ---- prepare.c: quantises K and V into the caches ---- */
+void kvg_prepared_fill_caches(struct kvg_prepared *p);
+
 /* ---- prepare.c: the shape of a request for inputs; the caller sets seq, context and q_len ---- */
 struct kvg_input_shape kvg_prepared_shape(const struct kvg_prepared *p);
 

@@ -72,16 +72,20 @@ static void fill_cache(const struct kvg_prepared *p, struct kvg_pages *pages, co
                         p->slot_mapping, p->store_tokens, c->kv_heads, c->head_dim);
 }
 
+void kvg_prepared_fill_caches(struct kvg_prepared *p)
+{
+    fill_cache(p, &p->k_pages, p->k_scale, p->k);
+    fill_cache(p, &p->v_pages, p->v_scale, p->v);
+}
+
 /* Everything that depends on values: scales, caches, quantised Q. */
 static int quantise(struct kvg_prepared *p, struct kvg_error *error)
 {
     const struct kvg_case *c = &p->c;
     if (kvg_scales_measure(p, error))
         return -1;
-    if (!p->frame) {
-        fill_cache(p, &p->k_pages, p->k_scale, p->k);
-        fill_cache(p, &p->v_pages, p->v_scale, p->v);
-    }
+    if (!p->frame)
+        kvg_prepared_fill_caches(p);
     if (p->q8)
         kvg_ref_quantize_q(KVG_REF_E4M3, KVG_REF_RECIPROCAL, KVG_REF_BF16, p->q, p->total_q, c->q_heads,
                            c->kv_heads, c->head_dim, p->q_scale, p->scale_stride, p->q8);
@@ -157,39 +161,6 @@ int kvg_prepared_make_part(const struct kvg_prepared *frame, const int64_t *sequ
     for (int64_t i = 0; i < count && i < KVG_PART_MOST; i++)
         out->own->sequence[i] = sequences[i];
     return prepare(out, error);
-}
-
-float kvg_scale_with_ties(enum kvg_ref_format format, int64_t nth)
-{
-    const int first = 2 << kvg_ref_format_get_info(format)->mantissa_bits; /* codes here are 2 apart */
-    for (int x = 129; x < 256; x += 2)
-        for (int m = first + 1; m < 2 * first; m += 2) {
-            const float value = (float)x, scale = value / (float)m;
-            if (kvg_ref_round(format, value / scale) != kvg_ref_round(format, value * (1.0f / scale)) &&
-                nth-- == 0)
-                return scale;
-        }
-    return 1.0f;
-}
-
-void kvg_prepared_special(struct kvg_prepared *p)
-{
-    for (int64_t h = 0; h < (p->scale_stride ? p->c.kv_heads : 1) && p->problem.kv_dtype != KVG_BF16; h++) {
-        p->k_scale[h] = kvg_scale_with_ties(kvg_ref_format_of(p->problem.kv_dtype), 2 * h);
-        p->v_scale[h] = kvg_scale_with_ties(kvg_ref_format_of(p->problem.kv_dtype), 2 * h + 1);
-    }
-    const int64_t n = p->total_kv * p->c.kv_heads * p->c.head_dim;
-    /* An odd factor visits all 65536 codes, in an order unrelated to heads and dims. */
-    for (int64_t i = 0; i < n; i++) {
-        p->k[i] = (uint16_t)(i * 40503);
-        p->v[i] = (uint16_t)(i * 40503 + 32768);
-    }
-    fill_cache(p, &p->k_pages, p->k_scale, p->k);
-    fill_cache(p, &p->v_pages, p->v_scale, p->v);
-    const void *changed[] = {p->k, p->v, p->k_scale, p->v_scale, p->k_cache, p->v_cache};
-    for (size_t i = 0; i < sizeof changed / sizeof changed[0]; i++)
-        kvg_guard_seal(p->own->guards, changed[i]);
-    kvg_shown_fill(p);
 }
 
 static void flip_signs(uint16_t *data, int64_t count)

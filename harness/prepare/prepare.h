@@ -42,12 +42,4 @@ int kvg_prepared_make_part(const struct kvg_prepared *frame, const int64_t *sequ
  * p->c stays as it is. Not for a part. After a failure p can only be freed. */
 int kvg_prepared_renew(struct kvg_prepared *p, uint64_t seed, struct kvg_error *error);
 
-/* For phase store: fills K and V with every bf16 value in turn, including NaN, infinities and both zeros.
- * Sets scales under which some quotients are ties between two codes, while the product with the reciprocal is
- * not a tie. Changes the caches too; Q and pages stay. kvg_prepared_renew restores ordinary values. */
-void kvg_prepared_special(struct kvg_prepared *p);
-/* The nth scale x / m under which the quotient of the bf16 value x is m, half way between two codes, while
- * the product with the reciprocal of the scale rounds to another code. Few scales have such a bf16 value. */
-float kvg_scale_with_ties(enum kvg_ref_format format, int64_t nth);
-
 #endif

@@ -7,6 +7,7 @@
 #include "harness/inputs/generator.h"
 #include "harness/inputs/inputs.h"
 #include "harness/prepare/prepare.h"
+#include "harness/prepare/special.h"
 #include "reference/paged.h"
 
 #include <omp.h>

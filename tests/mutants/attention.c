@@ -115,6 +115,8 @@ static float rounded_weight(const struct row *r, float w)
         return kvg_fp8_e5m2_decode(kvg_fp8_e5m2_encode(w));
     if (FAULT(p_e4m3_in_dequant))
         return kvg_fp8_e4m3_decode(kvg_fp8_e4m3_encode(w * 256.0f)) / 256.0f;
+    if (FAULT(p_flushes_subnormals) && w < 0x1p-6f)
+        return 0.0f;
     return fp8 ? kvg_fp8_e4m3_decode(kvg_fp8_e4m3_encode(w)) : w;
 }
 

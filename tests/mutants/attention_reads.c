@@ -125,7 +125,13 @@ float row_decoded(const struct mutant *m, enum kvg_dtype dtype, uint8_t code, in
         dtype = KVG_E5M2;
     if (FAULT(fnuz_as_fn) && dtype == KVG_E4M3FNUZ)
         dtype = KVG_E4M3;
-    if (FAULT(decode_flushes_subnormals) && (code & 0x7f) < (dtype == KVG_E5M2 ? 4 : 8))
+    if (FAULT(largest_code_is_nan) && dtype == KVG_E4M3 && (code & 0x7f) == 0x7e)
+        return NAN;
+    if (FAULT(negative_zero_is_nan) && code == 0x80)
+        return NAN;
+    if ((FAULT(decode_flushes_subnormals) || (FAULT(decode_flushes_subnormals_of_k) && tensor == 1) ||
+         (FAULT(decode_flushes_subnormals_of_v) && tensor == 2)) &&
+        (code & 0x7f) < (dtype == KVG_E5M2 ? 4 : 8))
         return 0.0f;
     if (FAULT(decode_top_exponent_is_nan) && dtype == KVG_E4M3 && (code & 0x7f) >= 0x78)
         return NAN;

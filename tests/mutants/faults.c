@@ -33,6 +33,7 @@ const struct check mutant_checks[CHECKS] = {
     {"special", "special values"},
     {"nan", "with a NaN in a visible key"},
     {"edge", "memory without access"},
+    {"codes", "with special codes"},
     {"permuted", "permuted: "},
     {"repeat", "on the same inputs differ"},
     {"repeat", "runs on the same inputs store"},

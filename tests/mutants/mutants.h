@@ -28,7 +28,7 @@ extern const struct fault mutant_faults[FAULTS];
 struct check {
     const char *name, *words;
 };
-enum { OTHER_RUNS = 9, BY_HAND = 15, CRASH = BY_HAND + KVG_CHECKS, CHECKS };
+enum { OTHER_RUNS = 10, BY_HAND = 16, CRASH = BY_HAND + KVG_CHECKS, CHECKS };
 _Static_assert((int)CHECKS <= 32, "a check for each bit of an unsigned");
 extern const struct check mutant_checks[CHECKS];
 

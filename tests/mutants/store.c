@@ -26,8 +26,21 @@ static float decode(enum kvg_dtype dtype, uint8_t code)
                                    : kvg_fp8_e4m3_decode(code);
 }
 
+/* Rounded to FP16, to nearest even. */
+static float through_f16(float x)
+{
+    int e;
+    if (!isfinite(x) || x == 0.0f)
+        return x;
+    if (fabsf(x) >= 65520.0f)
+        return copysignf(INFINITY, x);
+    frexpf(x, &e);
+    const float step = ldexpf(1.0f, (e < -13 ? -13 : e) - 11); /* of the last bit */
+    return rintf(x / step) * step;
+}
+
 /* The code of a value divided by its scale. */
-static uint8_t quantised(const struct mutant *m, enum kvg_dtype dtype, float value, float scale)
+static uint8_t quantised(const struct mutant *m, enum kvg_dtype dtype, float value, float scale, int is_v)
 {
     float x = FAULT(store_reciprocal) ? value * (1.0f / scale) : value / scale;
     const float largest = largest_of(dtype);
@@ -37,6 +50,8 @@ static uint8_t quantised(const struct mutant *m, enum kvg_dtype dtype, float val
         dtype = KVG_E4M3;
     if (FAULT(store_rounds_twice))
         x = kvg_bf16_decode(kvg_bf16_encode(x));
+    if (FAULT(store_through_f16))
+        x = through_f16(x);
     if (FAULT(store_overflows_to_nan) && fabsf(x) > largest)
         x = NAN;
     if (FAULT(store_saturates_at_240))
@@ -48,13 +63,19 @@ static uint8_t quantised(const struct mutant *m, enum kvg_dtype dtype, float val
     if (FAULT(store_infinity_becomes_nan) && isinf(x))
         x = NAN;
     uint8_t code = encode(dtype, x);
+    if (FAULT(store_largest_code_missing) && (code & 0x7f) == (dtype == KVG_E5M2       ? 0x7b
+                                                               : dtype == KVG_E4M3FNUZ ? 0x7f
+                                                                                       : 0x7e))
+        code--;
     const float back = decode(dtype, code);
     if (FAULT(store_truncates) && fabsf(back) > fabsf(x))
         code--;
-    if (FAULT(store_ties_away) && fabsf(back) < fabsf(x) && (code & 0x7f) < 0x7d &&
+    if ((FAULT(store_ties_away) || FAULT(store_adds_half)) && fabsf(back) < fabsf(x) &&
+        (code & 0x7f) < 0x7d &&
         fabsf(decode(dtype, (uint8_t)(code + 1))) - fabsf(x) == fabsf(x) - fabsf(back))
         code++;
-    if (FAULT(store_flushes_subnormals) && (code & 0x7f) < (dtype == KVG_E5M2 ? 4 : 8))
+    if ((FAULT(store_flushes_subnormals) || (FAULT(store_flushes_subnormals_of_v) && is_v)) &&
+        (code & 0x7f) < (dtype == KVG_E5M2 ? 4 : 8))
         code &= 0x80;
     if (FAULT(store_loses_negative_zero) && code == 0x80)
         code = 0;
@@ -118,7 +139,7 @@ static void store_row(const struct mutant *m, const struct kvg_store_args *a, co
                                          : from[d];
         else
             ((uint8_t *)t->pages->data)[at + d] =
-                quantised(m, p->kv_dtype, value, scale_of(m, a, t, h, *absmax));
+                quantised(m, p->kv_dtype, value, scale_of(m, a, t, h, *absmax), t->pages == &a->v_cache);
     }
 }
 
@@ -207,7 +228,12 @@ int mutant_quantize_q(const struct mutant *m, const struct kvg_quantize_q_args *
                     to[d] = 0x7f;
                     continue;
                 }
-                to[d] = kvg_fp8_e4m3_encode(FAULT(quantize_division) ? x / scale : x * (1.0f / scale));
+                const float product = x * (1.0f / scale);
+                to[d] = kvg_fp8_e4m3_encode(FAULT(quantize_division)      ? x / scale
+                                            : FAULT(quantize_through_f16) ? through_f16(product)
+                                                                          : product);
+                if (FAULT(quantize_flushes_subnormals) && (to[d] & 0x7f) < 8)
+                    to[d] &= 0x80;
             }
         }
     return KVG_OK;

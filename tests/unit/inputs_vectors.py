@@ -16,7 +16,7 @@ SEED, SEQUENCE, TOKENS, Q_HEADS, KV_HEADS, DIM = 0x123456789ABCDEF0, 3, 40, 4, 2
 Q, K, V = 0, 1, 2
 EVALUATION = 2
 NAMES = ["normal", "outlier", "channel_outlier", "sink", "v_nonneg", "v_shift", "v_small", "k_wide", "q_wide", "far_logits",
-         "needle:0.25"]
+         "faint", "needle:0.25"]
 normal = NormalDist()
 
 
@@ -64,7 +64,7 @@ def uniform(tensor, head, half):
 def factor(name, tensor, head):
     if tensor != Q:
         return single(2 ** uniform(tensor, head, 2.0))
-    own = 0 if name.startswith(("sink", "needle", "far_logits")) else uniform(Q, head, 0.5)
+    own = 0 if name.startswith(("sink", "needle", "far_logits", "faint")) else uniform(Q, head, 0.5)
     return single(2 ** (own - uniform(K, head // (Q_HEADS // KV_HEADS), 2.0)))
 
 
@@ -84,7 +84,8 @@ def log(n):
 def channel(name, tensor, kv_head, token, dim):
     """Factor of the deviate, and offset."""
     a, b = 1.0, 0.0
-    special = {"sink": 0, "needle:0.25": int(0.25 * (TOKENS - 1) + 0.5)}.get(name) == token
+    special = {"sink": 0, "needle:0.25": int(0.25 * (TOKENS - 1) + 0.5),
+               "faint": int(0.5 * (TOKENS - 1) + 0.5)}.get(name) == token
     if name == "channel_outlier" and wide(kv_head, dim):
         a = {Q: 0.25, K: 20.0, V: 1.0}[tensor]
     if name == "k_wide" and wide(kv_head, dim):
@@ -96,17 +97,21 @@ def channel(name, tensor, kv_head, token, dim):
     if name == "far_logits" and tensor == K:
         size = single(single(single(7e4) / 112.0) / single(math.sqrt(DIM)))
         a, b = single(0.02), (1.0 if kv_head % 2 else -1.0) * size * sign(0, kv_head, dim)
-    if name in ("sink", "needle:0.25"):
+    if name in ("sink", "needle:0.25", "faint"):
         if tensor == Q:
             a, b = (0.5 if name == "sink" else 0.25), sign(0, kv_head, dim)
         elif special and tensor == K:
-            logit = single(log(TOKENS) + 2.0) if name == "sink" else 24.0
+            logit = single(log(TOKENS) + 2.0) if name == "sink" else 10.75 if name == "faint" else 24.0
             a, b = 0.0, single(single(logit / single(math.sqrt(DIM))) * sign(0, kv_head, dim))
         elif special:
             a, b = (0.125, 0.0) if name == "sink" else (0.0, 2.0 * sign(1, kv_head, dim))
+            if name == "faint":
+                b = 0.0
     if tensor == V and name == "v_small":
         a = 2.0**-9
-    if tensor == V and name in ("v_shift", "far_logits"):
+    if tensor == V and name == "faint" and not special:
+        a = 0.25
+    if tensor == V and (name in ("v_shift", "far_logits") or (name == "faint" and not special)):
         b = 1.0
     return a, b
 

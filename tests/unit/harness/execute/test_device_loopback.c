@@ -77,7 +77,7 @@ static void right_kernels_raise_no_alarm(void **state)
 {
     static const char *const inputs[] = {"normal",   "outlier",    "channel_outlier", "sink",
                                          "v_nonneg", "v_shift",    "v_small",         "k_wide",
-                                         "q_wide",   "far_logits", "needle"};
+                                         "q_wide",   "far_logits", "faint",           "needle"};
     struct setting s;
     (void)state;
     begin_where(&s, 1);

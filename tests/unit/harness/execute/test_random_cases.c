@@ -38,7 +38,7 @@ static const struct choice choices[] = {
     {KVG_AXIS_CALIBRATION, {"none", "random_tokens", "dataset"}},
     {KVG_AXIS_INPUT,
      {"normal", "normal", "normal", "outlier", "channel_outlier", "sink", "v_nonneg", "v_shift", "v_small",
-      "k_wide", "q_wide", "far_logits", "needle"}},
+      "k_wide", "q_wide", "far_logits", "faint", "needle"}},
     {KVG_AXIS_BATCH, {"1", "2", "3", "4", "5", "7", "9", "34"}},
     {KVG_AXIS_CONTEXT, {"1", "7", "16", "17", "33", "64", "65", "100", "129", "200"}},
     {KVG_AXIS_HEADS, {"1/1", "2/1", "3/1", "7/1", "4/2", "14/2", "9/3", "6/6", "18/9"}},
@@ -83,8 +83,12 @@ static int random_case(struct rng *r, struct kvg_case *c)
     c->cache_state = KVG_STATE_NONE;
     if (c->mask == KVG_MASK_FULL)
         c->window = 0;
-    if (strcmp(c->input, "far_logits") == 0)
+    if (strcmp(c->input, "far_logits") == 0) {
         c->softmax_scale = 0; /* larger logits have rounding errors beside which zeros would pass */
+        c->path = c->path == KVG_PATH_FP8 ? KVG_PATH_DEQUANT : c->path;
+    }
+    if (strcmp(c->input, "faint") == 0)
+        strcpy(c->input, c->context > 64 && c->window == 0 ? "faint" : "normal"); /* few keys: all zero */
     return !kvg_case_complete(c, &error) && !kvg_case_without_meaning(c, why, sizeof why);
 }
 

@@ -215,7 +215,7 @@ static void test_names(void **state)
         assert_non_null(strstr(error.text, "input"));
     }
     assert_true(kvg_input_is_synthetic("needle:0.3") && !kvg_input_is_synthetic("smollm2"));
-    assert_null(kvg_input_synthetic(11));
+    assert_null(kvg_input_synthetic(12));
     assert_null(kvg_input_synthetic(-1));
 }
 

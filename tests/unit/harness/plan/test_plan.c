@@ -501,9 +501,9 @@ static void cases_that_share_tensors_stand_together(void **unused)
 
 static void our_suites_hold_what_they_promise(void **unused)
 {
-    static const char *const inputs[] = {"normal",   "outlier",    "channel_outlier", "sink",
-                                         "v_nonneg", "v_shift",    "v_small",         "k_wide",
-                                         "q_wide",   "far_logits", "needle",          "smollm2"};
+    static const char *const inputs[] = {"normal",  "outlier", "channel_outlier", "sink",   "v_nonneg",
+                                         "v_shift", "v_small", "k_wide",          "q_wide", "far_logits",
+                                         "faint",   "needle",  "smollm2"};
     static const char *const suites[] = {"quick", "full"};
     (void)unused;
     for (int s = 0; s < 2; s++) {
