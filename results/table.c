@@ -216,7 +216,7 @@ int kvg_wants_colour(FILE *out, int asked)
     return (!no || !*no) && term && strcmp(term, "dumb") != 0 && isatty(fileno(out));
 }
 
-static int width_of(FILE *out, int asked)
+int kvg_table_width(FILE *out, int asked)
 {
     struct winsize size;
     const char *columns = getenv("COLUMNS");
@@ -230,17 +230,30 @@ static int width_of(FILE *out, int asked)
     return width < LEAST_WIDTH ? LEAST_WIDTH : width > MOST_WIDTH ? MOST_WIDTH : width;
 }
 
+static struct kvg_table table_of(FILE *out, const struct kvg_results *results,
+                                 const struct kvg_table_options *options)
+{
+    return (struct kvg_table){.out = out,
+                              .results = results,
+                              .path = options->path ? options->path : "FILE",
+                              .all = options->all,
+                              .width = kvg_table_width(out, options->width),
+                              .colour = kvg_wants_colour(out, options->colour)};
+}
+
+int kvg_table_print_problems(FILE *out, const struct kvg_results *results,
+                             const struct kvg_table_options *options)
+{
+    struct kvg_table t = table_of(out, results, options);
+    return kvg_table_problems(&t) || ferror(out) ? -1 : 0;
+}
+
 int kvg_table_print(FILE *out, const struct kvg_results *results, const struct kvg_table_options *options)
 {
     struct kvg_results view;
     if (latest_attempts(results, &view))
         return -1;
-    struct kvg_table t = {.out = out,
-                          .results = &view,
-                          .path = options->path ? options->path : "FILE",
-                          .all = options->all,
-                          .width = width_of(out, options->width),
-                          .colour = kvg_wants_colour(out, options->colour)};
+    struct kvg_table t = table_of(out, &view, options);
     print_verdict(&t, results->count - view.count);
     print_origin(&t);
     int failed = kvg_table_real_quality(&t) || kvg_table_synthetic_quality(&t) || kvg_table_speed(&t) ||

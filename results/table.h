@@ -33,8 +33,15 @@ struct kvg_table_options {
 /* 1 for colour, 0 for none; `asked` is the `colour` of the options. */
 int kvg_wants_colour(FILE *out, int asked);
 
+/* Columns of a table on `out`; `asked` is the `width` of the options. */
+int kvg_table_width(FILE *out, int asked);
+
 /* 0, or -1 when writing to `out` failed or memory ran out. */
 int kvg_table_print(FILE *out, const struct kvg_results *results, const struct kvg_table_options *options);
+
+/* The part on rows that did not pass alone. Same return value. */
+int kvg_table_print_problems(FILE *out, const struct kvg_results *results,
+                             const struct kvg_table_options *options);
 
 /* Chosen columns of every row, aligned, floats with 5 significant digits. Same return value. Implemented in
  * table_columns.c. */

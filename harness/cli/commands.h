@@ -17,12 +17,13 @@
 #include "results/error.h"
 
 int kvg_cmd_run(int argc, char **argv);
+int kvg_cmd_check(int argc, char **argv);
 int kvg_cmd_list(int argc, char **argv);
 int kvg_cmd_show(int argc, char **argv);
 int kvg_cmd_plot(int argc, char **argv);
 int kvg_cmd_doctor(int argc, char **argv);
 int kvg_cmd_man_page(int argc, char **argv);
 
-extern const struct argp kvg_run_argp, kvg_list_argp, kvg_show_argp, kvg_plot_argp;
+extern const struct argp kvg_run_argp, kvg_check_argp, kvg_list_argp, kvg_show_argp, kvg_plot_argp;
 
 #endif

@@ -18,9 +18,9 @@ struct command {
     int (*run)(int argc, char **argv);
 };
 
-static const struct command commands[] = {{"run", kvg_cmd_run},       {"list", kvg_cmd_list},
-                                          {"show", kvg_cmd_show},     {"plot", kvg_cmd_plot},
-                                          {"doctor", kvg_cmd_doctor}, {"man-page", kvg_cmd_man_page}};
+static const struct command commands[] = {
+    {"run", kvg_cmd_run},   {"check", kvg_cmd_check},   {"list", kvg_cmd_list},        {"show", kvg_cmd_show},
+    {"plot", kvg_cmd_plot}, {"doctor", kvg_cmd_doctor}, {"man-page", kvg_cmd_man_page}};
 #define N_COMMANDS ((int64_t)(sizeof commands / sizeof commands[0]))
 
 static const char doc[] =
@@ -28,6 +28,7 @@ static const char doc[] =
     "against an FP32 reference.\n\n"
     "Commands:\n"
     "  run      Measure cases; write a result file (HDF5), a table and plots.\n"
+    "  check    Check a kernel on all pairs of values that it takes; for authors of kernels.\n"
     "  list     Print the cases of a suite; or the kernels, inputs, suites, axes.\n"
     "  show     Print a result file as a table, CSV, JSON or Markdown.\n"
     "  plot     Draw a result file.\n"

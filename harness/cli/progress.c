@@ -10,10 +10,14 @@
 
 #include "harness/machine/clock.h"
 
+#define SECONDS_BETWEEN_LINES 30.0 /* where `out` is no terminal */
+
 void kvg_progress_begin(struct kvg_progress *p, FILE *out, int64_t total, double total_weight, int quiet)
 {
     *p = (struct kvg_progress){.out = out, .total = total, .total_weight = total_weight, .start = kvg_now()};
     p->live = !quiet && isatty(fileno(out));
+    p->quiet = quiet;
+    p->said = p->start;
 }
 
 static int terminal_width(FILE *out)
@@ -64,6 +68,12 @@ void kvg_progress_end_case(struct kvg_progress *p, double weight, int troubled)
     p->done++;
     p->done_weight += weight;
     p->troubled += troubled;
+    if (p->out && !p->live && !p->quiet && kvg_now() - p->said >= SECONDS_BETWEEN_LINES) {
+        char line[256];
+        p->said = kvg_now();
+        kvg_progress_format_line(p, "", p->said - p->start, 0, line, sizeof line);
+        fprintf(p->out, "kvgauge: %s\n", line);
+    }
 }
 
 void kvg_progress_end(struct kvg_progress *p)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * progress.h: how far a run is: one line that is rewritten in place on a terminal. Where `out` is no
- * terminal, nothing is printed.
+ * terminal, a line is printed every 30 seconds.
  */
 #ifndef KVG_HARNESS_PROGRESS_H
 #define KVG_HARNESS_PROGRESS_H
@@ -16,6 +16,8 @@ struct kvg_progress {
     double total_weight, done_weight; /* sums over all and done cases of their likely cost */
     int64_t troubled;                 /* rows so far that are neither passed nor skipped */
     double start;                     /* kvg_now */
+    int quiet;
+    double said; /* kvg_now when the last line was printed where `out` is no terminal */
 };
 
 void kvg_progress_begin(struct kvg_progress *p, FILE *out, int64_t total, double total_weight, int quiet);

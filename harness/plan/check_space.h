@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * check_space.h: the values of the axes that `kvgauge check` tries, and which of them a kernel takes.
+ *
+ * All cases are small, so that a plain C kernel computes one in milliseconds. The list of axes is
+ * check_axes in check_space.c: a new axis or value is one line there.
+ */
+#ifndef KVG_HARNESS_PLAN_CHECK_SPACE_H
+#define KVG_HARNESS_PLAN_CHECK_SPACE_H
+
+#include "harness/case/case.h"
+#include "harness/case/expand.h"
+#include "cover.h"
+#include "plan.h"
+
+enum { KVG_CHECK_AXES = 20 };
+
+struct kvg_check_axis {
+    enum kvg_axis axis;
+    struct kvg_values values;  /* those that the kernel takes in some case */
+    struct kvg_values refused; /* the others */
+    struct kvg_values why; /* for each refused value a sentence: the kernel's, or why the case is left out */
+};
+
+/* What `check` runs for one kernel. */
+struct kvg_check_space {
+    struct kvg_check_axis axes[KVG_CHECK_AXES];
+    int n;
+    struct kvg_cover cover; /* over axes[].values; no combinations if the kernel takes nothing */
+    struct kvg_case *cases; /* those of cover.combinations, then boundary cases */
+    int64_t count, n_pairs; /* cases; the first n_pairs of them are the combinations */
+};
+
+/* Asks the kernel of the registry with this name. `request` may restrict axes (its axis[] texts); its other
+ * fields are not used. 0 with the space, which may have no cases; -1 with the error and nothing to free. */
+int kvg_check_space_make(const char *kernel, const struct kvg_plan_request *request,
+                         struct kvg_check_space *space, struct kvg_error *error);
+void kvg_check_space_free(struct kvg_check_space *space);
+
+/* A sentence that says what rows of one kernel leave at values that hide faults: "batch above 1, HND, ...".
+ * Only what the kernel takes is named. `rows` [count] are the cases that ran. Empty text if nothing is left. */
+int kvg_check_missing(const char *kernel, const struct kvg_case *cases, int64_t count, char *text,
+                      size_t size, struct kvg_error *error);
+
+#endif
