@@ -123,8 +123,20 @@ struct kvg_problem {
  *   PAGES      pages lie at other places in the cache
  *   HEADS      KV heads, their scales and their query heads have other numbers
  *   SEQUENCES  sequences have other places in the batch
- *   WORK       the number of threads is another (CPU only) */
-enum kvg_rearrangement { KVG_MOVE_PAGES = 1, KVG_MOVE_HEADS = 2, KVG_MOVE_SEQUENCES = 4, KVG_MOVE_WORK = 8 };
+ *   WORK       the number of threads is another (CPU only)
+ *   COMPANY    other sequences are in the batch, or none (batch invariance)
+ *   CHUNKS     the query rows of a sequence come in several calls instead of one (chunked prefill)
+ * A declaration is a promise about bits. A kernel whose plan for a sequence depends on the batch must not declare
+ * COMPANY, and one that splits the context by the number of query rows must not declare CHUNKS. kvgauge asks for
+ * both only where the kernel declares the same arithmetic for the smaller call. */
+enum kvg_rearrangement {
+    KVG_MOVE_PAGES = 1,
+    KVG_MOVE_HEADS = 2,
+    KVG_MOVE_SEQUENCES = 4,
+    KVG_MOVE_WORK = 8,
+    KVG_MOVE_COMPANY = 16,
+    KVG_MOVE_CHUNKS = 32
+};
 
 /* The arithmetic that a kernel declares for one sequence of one problem.
  *

@@ -15,6 +15,7 @@
 #include "plots/plot.h"
 #include "results/file.h"
 #include "results/table.h"
+#include "results/table_text.h"
 #include "argv.h"
 #include "commands.h"
 #include "harness/diagnose/dump.h"
@@ -23,6 +24,7 @@
 #include "harness/execute/execute.h"
 #include "harness/worker/worker.h"
 #include "harness/machine/paths.h"
+#include "harness/plan/check_space.h"
 #include "progress.h"
 #include "repro.h"
 #include "row_report.h"
@@ -218,6 +220,39 @@ static void show(const struct kvg_run_command *command, const struct kvg_results
     fflush(stdout);
 }
 
+/* One line for each kernel whose cases, chosen by hand, leave something at a value that hides faults. */
+static void say_not_covered(const struct kvg_run_command *command, const struct kvg_plan *plan)
+{
+    const struct kvg_plan_request *request = &command->plan.request;
+    struct kvg_case *own = malloc((size_t)plan->count * sizeof *own);
+    if (command->quiet || request->suite || request->case_string || !own ||
+        strcmp(plan->name, "options") != 0) {
+        free(own);
+        return;
+    }
+    for (int64_t i = 0; i < plan->count; i++) {
+        int64_t n = 0;
+        char missing[400];
+        struct kvg_error error;
+        int seen = 0;
+        for (int64_t j = 0; j < plan->count; j++)
+            if (strcmp(plan->cases[j].kernel, plan->cases[i].kernel) == 0) {
+                seen |= j < i;
+                own[n++] = plan->cases[j];
+            }
+        if (seen || kvg_case_predicts(&plan->cases[i]) ||
+            kvg_check_missing(plan->cases[i].kernel, own, n, missing, sizeof missing, &error) || !missing[0])
+            continue;
+        char text[600];
+        snprintf(text, sizeof text, "Not covered for %s: %s; kvgauge check covers them.",
+                 plan->cases[i].kernel, missing);
+        fputs("\n  ", stdout);
+        kvg_text_wrap(stdout, text, 2, kvg_table_width(stdout, 0));
+        putchar('\n');
+    }
+    free(own);
+}
+
 static int times_anything(const struct kvg_run_command *command, const struct kvg_plan *plan)
 {
     for (int64_t i = 0; i < plan->count; i++)
@@ -324,6 +359,7 @@ static int report_run(const struct kvg_run_command *command, const struct kvg_pl
         show(command, results, files);
         if (!tally->interrupted)
             draw(command, results, files->h5);
+        say_not_covered(command, plan);
     }
     if (tally->interrupted) {
         fprintf(stderr,

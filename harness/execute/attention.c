@@ -8,7 +8,8 @@
  *   3. in the timed calls
  *   4. in further runs (again.c), with NaN in a visible key (nan_keys.c), and with inputs that touch memory
  *      without access (edges.c)
- *   5. after Q, K and V have changed in place, in far pages (far.c) and in another order (reorder.c)
+ *   5. after Q, K and V have changed in place, in far pages (far.c), in another order (reorder.c), and
+ *      with other sequences and query rows in the call (company.c)
  *   6. on a cache that holds special codes (special_codes.c)
  * On path fp8 the quantising of Q is checked too (quantize.c).
  */
@@ -19,6 +20,7 @@
 #include "again.h"
 #include "buffers.h"
 #include "call.h"
+#include "company.h"
 #include "device_calls.h"
 #include "edges.h"
 #include "explain.h"
@@ -272,6 +274,8 @@ static int run_renewed(struct attention *a, int again)
         failed = kvg_attention_far(x, &a->args, expectation);
     if (!failed)
         failed = kvg_attention_reorder(x, &a->args, expectation);
+    if (!failed && again)
+        failed = kvg_attention_company(x, &a->args, expectation);
     kvg_expectation_free(expectation);
     return failed ? -1 : 0;
 }

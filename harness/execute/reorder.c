@@ -15,6 +15,7 @@
 #include "call.h"
 #include "explain.h"
 #include "harness/prepare/permute.h"
+#include "same_bits.h"
 #include "session_state.h"
 #include "verdict.h"
 
@@ -177,7 +178,9 @@ static int judge(struct permutation *m, const struct kind *k)
 {
     const int declared = m->arithmetic.deterministic && (m->arithmetic.same_bits_under & (int)k->which);
     const char *what = "out";
-    if (same_bits(m))
+    const int same = same_bits(m);
+    kvg_same_bits_note(m->x, k->which, declared != 0, same);
+    if (same)
         return 0;
     if (!declared)
         return judge_by_bounds(m, k);

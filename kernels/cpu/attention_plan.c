@@ -94,7 +94,11 @@ void kvg_attention_arithmetic(const struct kvg_attention_ops *ops, const struct 
     out->tile = KVG_TILE;
     out->split_tokens = split_tokens(problem);
     out->deterministic = 1;
-    out->same_bits_under = KVG_MOVE_PAGES | KVG_MOVE_HEADS | KVG_MOVE_SEQUENCES | KVG_MOVE_WORK;
+    /* A sequence is computed by itself, and the split depends on max_q_len and max_seq_len alone. The rows of a
+     * sequence are computed in strips, whose sums have another order when fewer rows are left: no
+     * KVG_MOVE_CHUNKS. */
+    out->same_bits_under = KVG_MOVE_PAGES | KVG_MOVE_HEADS | KVG_MOVE_SEQUENCES | KVG_MOVE_WORK |
+                           KVG_MOVE_COMPANY;
 }
 
 static int64_t minimum(int64_t a, int64_t b)

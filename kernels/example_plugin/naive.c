@@ -31,8 +31,8 @@ static void arithmetic(const struct kvg_problem *p, int64_t seq_len, struct kvg_
                                    .pv_accumulator_bits = 24, /* FP32: accumulator_rounding does not matter */
                                    .tile = seq_len > 0 ? seq_len : 1,
                                    .deterministic = 1,
-                                   .same_bits_under =
-                                       KVG_MOVE_PAGES | KVG_MOVE_HEADS | KVG_MOVE_SEQUENCES | KVG_MOVE_WORK};
+                                   .same_bits_under = KVG_MOVE_PAGES | KVG_MOVE_HEADS | KVG_MOVE_SEQUENCES |
+                                                      KVG_MOVE_WORK | KVG_MOVE_COMPANY | KVG_MOVE_CHUNKS};
 }
 
 /* Element d of key t, sequence b, KV head h. */

@@ -175,7 +175,8 @@ static int back_to_front(const struct row *r, int64_t key)
     return (FAULT(order_by_page_number) && 2 * page >= a->num_blocks) ||
            (FAULT(order_by_head) && r->head == r->p->q_heads - 1) ||
            (FAULT(order_by_sequence) && r->b == r->p->batch - 1) ||
-           (FAULT(order_by_threads) && r->p->threads == 1);
+           (FAULT(order_by_threads) && r->p->threads == 1) ||
+           (FAULT(order_by_batch_size) && r->p->batch > 1) || (FAULT(order_by_query_rows) && r->q_len > 2);
 }
 
 static void take_tile(struct row *r, struct split *s, int64_t from, int64_t to)

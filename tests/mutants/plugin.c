@@ -36,8 +36,8 @@ static void arithmetic(const struct mutant *m, const struct kvg_problem *p, stru
                                    .tile_last_first = fp8,
                                    .split_tokens = two_level ? MUTANT_LONG_SPLIT : MUTANT_SPLIT,
                                    .deterministic = 1,
-                                   .same_bits_under =
-                                       KVG_MOVE_PAGES | KVG_MOVE_HEADS | KVG_MOVE_SEQUENCES | KVG_MOVE_WORK};
+                                   .same_bits_under = KVG_MOVE_PAGES | KVG_MOVE_HEADS | KVG_MOVE_SEQUENCES |
+                                                      KVG_MOVE_WORK | KVG_MOVE_COMPANY | KVG_MOVE_CHUNKS};
 }
 
 #define MUTANT(id, part, fault_class, diagnosis, checks, shows, words)                                       \
