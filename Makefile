@@ -139,7 +139,7 @@ PATHS_DEF := -DKVG_DATA_DIR='"$(datadir)/kvgauge"' -DKVG_VERSION='"$(VERSION)"' 
              -DKVG_GIT_DIRTY=$(GIT_DIRTY)
 
 .PHONY: all cpu cuda run test test-arm test-gpu test-bundle deps-run deps-test asan mutants clean install uninstall help lint \
-        bundle gpu-bench gpu-check nightly nightly-cases nightly-long nightly-clang nightly-reproducible FORCE
+        bundle gpu-bench gpu-check nightly nightly-cases nightly-mutants nightly-long nightly-clang nightly-reproducible FORCE
 
 all: $(B)/kvgauge ## build build/kvgauge (with CUDA for this machine's GPU, where nvcc and a GPU are found)
 cpu: $(B)/kvgauge ## build without CUDA
@@ -256,7 +256,7 @@ gpu-bench: $(B)/gpu/decode_bench ## compile the Hopper kernels and their check-a
 gpu-check: $(B)/gpu/tensor_core_check ## compile the check of a GPU's FP8 instructions against their models (nvcc)
 
 # What takes too long for every change. Each part runs, even after one that failed. Other parts add themselves to NIGHTLY.
-NIGHTLY := nightly-cases nightly-long nightly-clang nightly-reproducible
+NIGHTLY := nightly-cases nightly-mutants nightly-long nightly-clang nightly-reproducible
 nightly: deps-test ## all nightly parts: random cases of the day (SEED= CASES=), long tests, clang, two equal builds
 	@failed=; for part in $(NIGHTLY); do echo "== $$part"; $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; done; \
 	  [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
@@ -267,6 +267,7 @@ nightly-cases: ## right kernels on random cases under the seed of the day: false
 	@$(SUBMAKE) CUDA_FOR=$(CUDA_FOR) $(FALSE_ALARMS) $(RANDOM_CASES)
 	@seed=$(or $(SEED),$$(( $$(date +%s) / 86400 * 100000 ))); echo "KVG_TEST_SEED=$$seed"; \
 	  export KVG_TEST_SEED=$$seed KVG_TEST_CASES=$(or $(CASES),10000); $(FALSE_ALARMS) && $(RANDOM_CASES)
+nightly-mutants: mutants ## every mutant on every case
 nightly-long: ## the tests that look at more with KVG_TEST_LONG=1
 	@$(SUBMAKE) CUDA_FOR=$(CUDA_FOR) $(TESTS)
 	@KVG_TEST_LONG=1 tests/run.sh $(B) $$(grep -rl KVG_TEST_LONG tests/unit | xargs -n1 basename -s .c)

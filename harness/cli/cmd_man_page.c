@@ -22,11 +22,8 @@ enum { LINE_WIDTH = 110 }; /* of the page's source */
 static const struct {
     const char *name;
     const struct argp *argp; /* its own options, and those of its child kvg_file_argp */
-} sections[] = {{"cases", &kvg_plan_argp},
-                {"run", &kvg_run_argp},
-                {"list", &kvg_list_argp},
-                {"show", &kvg_show_argp},
-                {"plot", &kvg_plot_argp}};
+} sections[] = {{"cases", &kvg_plan_argp}, {"run", &kvg_run_argp},   {"check", &kvg_check_argp},
+                {"list", &kvg_list_argp},  {"show", &kvg_show_argp}, {"plot", &kvg_plot_argp}};
 
 /* ------------------------------------------------------------------------------------------ text */
 
@@ -174,7 +171,7 @@ int kvg_cmd_man_page(int argc, char **argv)
         line[strcspn(line, "\n")] = '\0';
         inside = 1;
         if (put_section(line + sizeof begin - 1)) {
-            fprintf(stderr, "kvgauge: '%s': the sections are cases, run, list, show and plot\n", line);
+            fprintf(stderr, "kvgauge: '%s': the sections are cases, run, check, list, show and plot\n", line);
             code = KVG_EXIT_USAGE;
         }
     }

@@ -17,7 +17,7 @@ static const struct kvg_input_info synthetic_inputs[] = {
     {"v_small", "V = N(0,1) times 2^-9: scale 1.0 loses most of V in e4m3"},
     {"k_wide", "one K channel in 32 has sigma 512 or more: scale 1.0 clips K in e4m3"},
     {"q_wide", "one Q channel in 32 has sigma 512 or more: scale 1.0 clips Q in e4m3"},
-    {"far_logits", "all logits of a row near -7e4, or +7e4 in odd KV heads"},
+    {"far_logits", "all logits of a row near -5.6e4, or +5.6e4 in odd KV heads"},
     {"faint", "one key with V = 0 matches every query; all others weigh about 2^-15, subnormal P in e4m3"},
     {"needle",
      "one key matches every query, so the output is about its V; needle:DEPTH, 0 to 1, default 0.5"},

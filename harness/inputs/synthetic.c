@@ -36,13 +36,14 @@ enum { SAMPLES = 64, SAMPLE_TOKENS = 128, RANDOM_TOKENS = 2048 };
 #define CHANNEL_GROUP 32 /* channels in a group; one of them is wide */
 
 /* far_logits, with s the direction:
- *   q = 112 s + z/4, k = -+ (7e4 / 112 / sqrt(d)) s + z/50   logits near -7e4, or +7e4 in odd KV heads
+ *   q = 112 s + z/4, k = -+ (5.6e4 / 112 / sqrt(d)) w s + z/50   logits near -5.6e4, or +5.6e4 in odd KV heads
+ * w goes from 1/2 to 3/2 over every 8 dims, so that the products differ and their roundings are not all alike.
  * A running maximum that starts at a finite number, or an exponential without the maximum, shows. 112 leaves
  * room for the factor 4 of a head below 448. The deviates of K are mostly lost in the cache, so the keys have
  * about the same weight. V has the mean 1: the logits have large rounding errors, and an output near zero would
  * show nothing. */
 #define FAR_Q 112.0f
-#define FAR_LOGIT 7e4f
+#define FAR_LOGIT 5.6e4f
 #define FAR_Q_NOISE 0.25f
 #define FAR_K_NOISE 0.02f
 
@@ -147,6 +148,12 @@ static struct channel q_channel(const struct kvg_input_shape *s, int64_t kv_head
     return c;
 }
 
+/* 8/16, 10.25/16, ... 23.75/16: mean 1 over 8 dims. */
+static float far_weight(int64_t dim)
+{
+    return 0.5f + 0.140625f * (float)(dim % 8) + 0.0078125f;
+}
+
 static struct channel k_channel(const struct kvg_input_shape *s, int64_t head, int64_t dim)
 {
     struct channel c = {1, 0, 1, 0};
@@ -160,7 +167,7 @@ static struct channel k_channel(const struct kvg_input_shape *s, int64_t head, i
     if (!strcmp(s->input, "far_logits")) {
         c.multiply = FAR_K_NOISE;
         c.add = (head % 2 ? 1.0f : -1.0f) * (FAR_LOGIT / FAR_Q / sqrtf((float)s->head_dim)) *
-                direction(s->seed, 0, head, dim);
+                far_weight(dim) * direction(s->seed, 0, head, dim);
     }
     int sink = !strcmp(s->input, "sink");
     if (sink || is_needle(s)) {

@@ -79,6 +79,16 @@ static const char *conflict(const struct kvg_case *c)
     return NULL;
 }
 
+static int has_narrow_sums(const struct kvg_kernel *kernel, const struct kvg_case *c)
+{
+    struct kvg_arithmetic a = {.qk_accumulator_bits = 24, .pv_accumulator_bits = 24};
+    struct kvg_problem problem;
+    kvg_case_problem(c, &problem);
+    if (kernel->arithmetic && c->phase != KVG_PHASE_STORE)
+        kernel->arithmetic(&problem, problem.max_seq_len, &a);
+    return a.qk_accumulator_bits < 24 || a.pv_accumulator_bits < 24;
+}
+
 static int is_small(const struct kvg_case *c)
 {
     const int64_t keys = c->batch * c->context, rows = c->phase == KVG_PHASE_STORE ? 0 : c->q_len;
@@ -107,6 +117,8 @@ static int takes(struct asking *a, struct kvg_case *c)
         return refuse(a, why);
     if (conflict(c))
         return refuse(a, conflict(c));
+    if (!strcmp(c->input, "far_logits") && has_narrow_sums(a->kernel, c))
+        return refuse(a, "sums of fewer than 24 bits have larger errors than such logits allow");
     if (!kvg_kernel_has_entry(a->kernel, c->phase)) {
         refuse(a, c->phase == KVG_PHASE_STORE ? "the kernel has no store" : "the kernel has no attention");
         a->by_kernel = 1;

@@ -8,7 +8,7 @@ try --help | tail -1
 try lst
 try --frob
 try list --help | head -2
-for command in run list show plot doctor; do
+for command in run check list show plot doctor; do
     "$KVGAUGE" $command --help > help || echo "$command --help fails"
     head -1 help
     "$KVGAUGE" $command -h | cmp - help

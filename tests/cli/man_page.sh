@@ -3,7 +3,7 @@
 page=$KVG_SOURCE/harness/cli/kvgauge.1
 "$KVGAUGE" man-page < "$page" | diff "$page" - ||
     echo "bring it up to date: build/kvgauge man-page < harness/cli/kvgauge.1 > new.1 && mv new.1 harness/cli/kvgauge.1"
-for command in run list show plot doctor; do
+for command in run check list show plot doctor; do
     "$KVGAUGE" $command --help | grep -oE -- '--[a-z][a-z_-]+' | sort -u | while read -r option; do
         sed 's/\\-/-/g' "$page" | grep -qF -- "$option" || echo "$command: $option is not in kvgauge.1"
     done

@@ -2,9 +2,11 @@
  *
  * mutants.c: runs every mutant over suite mutants and prints which check caught it.
  *
- *   mutants [-j JOBS] [-v] [-s] PLUGIN.so SUITE.yaml [NAME ...]
+ *   mutants [-j JOBS] [-e N] [-v] [-s] PLUGIN.so SUITE.yaml [NAME ...]
  *
  *   -j  mutants at a time (1 to 16, default 2)
+ *   -e  run a mutant on the cases that are meant to show it, and on every Nth of the others (default 1: all). The
+ *       right kernels run on all
  *   -v  print every row that is not passed
  *   -s  print only the times of the slow mutants (speed.h)
  *
@@ -130,7 +132,7 @@ static void start(struct run *run, struct process *process, int fault)
     if (process->pid > 0)
         return;
     alarm(SECONDS_PER_MUTANT);
-    mutant_run(fault, run->items, run->count, fileno(process->said));
+    mutant_run(fault, run->items, run->count, run->every, fileno(process->said));
     _exit(0);
 }
 
@@ -209,21 +211,26 @@ int main(int argc, char **argv)
     char why[512];
     int jobs = 2, option, speed = 0;
     clock_gettime(CLOCK_MONOTONIC, &begin);
-    while ((option = getopt(argc, argv, "j:vs")) != -1) {
+    run.every = 1;
+    while ((option = getopt(argc, argv, "j:e:vs")) != -1) {
         if (option == 'j' && atoi(optarg) >= 1 && atoi(optarg) <= 16)
             jobs = atoi(optarg);
+        else if (option == 'e' && atoi(optarg) >= 1)
+            run.every = atoi(optarg);
         else if (option == 'v')
             run.verbose = 1;
         else if (option == 's')
             speed = 1;
         else {
-            fprintf(stderr, "Usage: %s [-j JOBS (1 to 16)] [-v] [-s] PLUGIN.so SUITE.yaml [NAME ...]\n",
+            fprintf(stderr,
+                    "Usage: %s [-j JOBS (1 to 16)] [-e N] [-v] [-s] PLUGIN.so SUITE.yaml [NAME ...]\n",
                     argv[0]);
             return KVG_EXIT_TROUBLE;
         }
     }
     if (argc - optind < 2) {
-        fprintf(stderr, "Usage: %s [-j JOBS (1 to 16)] [-v] [-s] PLUGIN.so SUITE.yaml [NAME ...]\n", argv[0]);
+        fprintf(stderr, "Usage: %s [-j JOBS (1 to 16)] [-e N] [-v] [-s] PLUGIN.so SUITE.yaml [NAME ...]\n",
+                argv[0]);
         return KVG_EXIT_TROUBLE;
     }
     if (kvg_registry_load(argv[optind], why, sizeof why)) {

@@ -62,8 +62,9 @@ struct verdict {
 };
 
 /* Runs the fault over the items in this process and writes a struct verdict for each to the file
- * descriptor `to`. */
-void mutant_run(int fault, struct item *items, int64_t count, int to);
+ * descriptor `to`. Of the items that are not meant to show the fault only every Nth runs (`every`), unless it is a
+ * right kernel. */
+void mutant_run(int fault, struct item *items, int64_t count, int every, int to);
 
 /* ---- mutants.c ---- */
 
@@ -83,6 +84,7 @@ struct run {
     int64_t count;
     unsigned *right_broken; /* [FAULT_none_two_level + 1][count]: rules that reject the right kernel */
     struct result results[FAULTS];
+    int every; /* option -e */
     int verbose;
 };
 

@@ -3,6 +3,7 @@
  * one_mutant.c: runs one mutant over all cases in a process of its own. It reports our verdict, through the
  * same code as a worker of `kvgauge run --verify-only`, and that of published rules on the same outputs.
  */
+#include <regex.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -120,8 +121,18 @@ static void say_far(void *context, int run)
         _exit(1);
 }
 
-void mutant_run(int fault, struct item *items, int64_t count, int to)
+/* 1 if the case is left out: option -e. */
+static int left_out(const regex_t *shows, int fault, const struct kvg_case *c, int64_t i, int every)
 {
+    char text[KVG_CASE_STRING_MAX];
+    kvg_case_format(c, text);
+    const int meant = mutant_faults[fault].shows[0] && regexec(shows, text, 0, NULL, 0) == 0;
+    return !mutant_is_right(fault) && !meant && i % every != fault % every;
+}
+
+void mutant_run(int fault, struct item *items, int64_t count, int every, int to)
+{
+    regex_t shows;
     struct kvg_run_options options;
     struct kvg_session *session = kvg_session_new();
     char name[sizeof items->c.kernel], why[256];
@@ -131,11 +142,13 @@ void mutant_run(int fault, struct item *items, int64_t count, int to)
     options.verify_only = 1;
     if (strcmp(mutant_faults[fault].fault_class, "race or workspace") == 0)
         options.repeats = RACE_REPEATS;
+    if (regcomp(&shows, mutant_faults[fault].shows, REG_EXTENDED | REG_NOSUB))
+        return;
     for (int64_t i = 0; i < count && session && kernel; i++) {
         struct kvg_case c = items[i].c;
         struct kvg_row row;
         struct verdict v = {.index = (int32_t)i};
-        if (!kernel->supports(&items[i].p.problem, why, sizeof why))
+        if (!kernel->supports(&items[i].p.problem, why, sizeof why) || left_out(&shows, fault, &c, i, every))
             continue;
         memcpy(c.kernel, name, sizeof name);
         if (kvg_row_init(&row))
@@ -157,4 +170,5 @@ void mutant_run(int fault, struct item *items, int64_t count, int to)
             session = kvg_session_new();
         }
     }
+    regfree(&shows);
 }

@@ -95,8 +95,8 @@ def channel(name, tensor, kv_head, token, dim):
     if name == "far_logits" and tensor == Q:
         a, b = 0.25, 112.0 * sign(0, kv_head, dim)
     if name == "far_logits" and tensor == K:
-        size = single(single(single(7e4) / 112.0) / single(math.sqrt(DIM)))
-        a, b = single(0.02), (1.0 if kv_head % 2 else -1.0) * size * sign(0, kv_head, dim)
+        size = single(single(single(5.6e4) / 112.0) / single(math.sqrt(DIM)))
+        a, b = single(0.02), (1.0 if kv_head % 2 else -1.0) * single(size * (0.5 + 0.140625 * (dim % 8) + 0.0078125)) * sign(0, kv_head, dim)
     if name in ("sink", "needle:0.25", "faint"):
         if tensor == Q:
             a, b = (0.5 if name == "sink" else 0.25), sign(0, kv_head, dim)
