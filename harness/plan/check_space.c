@@ -318,7 +318,7 @@ static int make_cases(struct asking *a)
         return none < 0 ? -1 : 0;
     for (int i = 0; i < s->n; i++)
         sizes[i] = (int)s->axes[i].values.count;
-    const struct kvg_cover_space space = {s->n, sizes, allowed, a};
+    const struct kvg_cover_space space = {s->n, sizes, allowed, a, NULL, 0};
     if (kvg_cover_make(&space, &s->cover))
         return -1;
     return add_combinations(a) || add_boundaries(a, KVG_PATH_DEQUANT) || add_boundaries(a, KVG_PATH_FP8) ? -1

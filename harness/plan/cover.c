@@ -9,13 +9,14 @@
 
 #include "harness/inputs/generate.h"
 
-enum { RANDOM_TRIES = 300 };
+enum { MOST_CHANGES = 6 }; /* axes that a random try changes, at most */
 
 struct maker {
     const struct kvg_cover_space *space;
     struct kvg_cover *cover;
     int64_t capacity;
     int *now;       /* [axes] */
+    int *from;      /* [axes]: where a search with changes begins */
     uint32_t drawn; /* random numbers so far */
 };
 
@@ -42,24 +43,84 @@ static int is_allowed(const struct maker *m, const int *values)
 
 /* ---------------------------------------------------------------- one combination */
 
-/* Puts the pair into m->now and finds other values with which it is allowed. */
-static int find_start(struct maker *m, int a, int u, int b, int v)
+/* A pair of values: value u of axis a with value v of axis b. */
+struct pair {
+    int a, u, b, v;
+};
+
+/* Copies a combination to m->now, puts the pair into it and asks. */
+static int try_from(struct maker *m, const int *from, const struct pair *p)
 {
-    const int axes = m->space->axes;
-    for (int64_t i = -1; i < m->cover->count + RANDOM_TRIES; i++) {
-        if (i < 0)
-            memset(m->now, 0, (size_t)axes * sizeof *m->now);
-        else if (i < m->cover->count) /* the last ones first: they have the rarer values */
-            memcpy(m->now, m->cover->combinations + (m->cover->count - 1 - i) * axes,
-                   (size_t)axes * sizeof *m->now);
-        else
-            for (int k = 0; k < axes; k++)
-                m->now[k] = (int)(kvg_random_bits(1, 0, 0, m->drawn++, 0, 0) % (uint32_t)m->space->sizes[k]);
-        m->now[a] = u;
-        m->now[b] = v;
-        if (is_allowed(m, m->now))
+    memmove(m->now, from, (size_t)m->space->axes * sizeof *m->now);
+    m->now[p->a] = p->u;
+    m->now[p->b] = p->v;
+    return is_allowed(m, m->now);
+}
+
+/* Start i: the first values of all axes, then those of the space. */
+static const int *start_at(struct maker *m, int64_t i)
+{
+    if (i < m->space->n_starts)
+        return m->space->starts + i * m->space->axes;
+    memset(m->from, 0, (size_t)m->space->axes * sizeof *m->from);
+    return m->from;
+}
+
+/* Tries every other value of one axis after axis `from`; with depth 2 also of a second one. m->now holds the pair. */
+static int change_axes(struct maker *m, const struct pair *p, int from, int depth)
+{
+    for (int k = from; k < m->space->axes; k++) {
+        const int own = m->now[k];
+        if (k == p->a || k == p->b)
+            continue;
+        for (int v = 0; v < m->space->sizes[k]; v++) {
+            m->now[k] = v;
+            if (v != own && (is_allowed(m, m->now) || (depth > 1 && change_axes(m, p, k + 1, depth - 1))))
+                return 1;
+        }
+        m->now[k] = own;
+    }
+    return 0;
+}
+
+static uint32_t draw(struct maker *m, int64_t n)
+{
+    return kvg_random_bits(1, 0, 0, m->drawn++, 0, 0) % (uint32_t)n;
+}
+
+/* A start or a combination with some axes at random values. */
+static int try_random(struct maker *m, const struct pair *p)
+{
+    const int64_t starts = m->space->n_starts + 1, i = draw(m, starts + m->cover->count);
+    memmove(m->from,
+            i < starts ? start_at(m, i) : m->cover->combinations + (i - starts) * m->space->axes,
+            (size_t)m->space->axes * sizeof *m->from);
+    for (int changes = (int)draw(m, MOST_CHANGES) + 1; changes > 0; changes--) {
+        const int k = (int)draw(m, m->space->axes);
+        m->from[k] = (int)draw(m, m->space->sizes[k]);
+    }
+    return try_from(m, m->from, p);
+}
+
+/* Puts the pair into m->now with other values with which it is allowed. 0 if none is found. `again`: changes of the
+ * starts were tried before. */
+static int find_start(struct maker *m, const struct pair *p, int again)
+{
+    const int64_t starts = m->space->n_starts + 1;
+    for (int64_t i = 0; i < starts; i++)
+        if (try_from(m, start_at(m, i), p))
+            return 1;
+    for (int64_t i = m->cover->count - 1; i >= 0; i--) /* the last ones first: they have the rarer values */
+        if (try_from(m, m->cover->combinations + i * m->space->axes, p))
+            return 1;
+    for (int64_t i = 0; i < starts && !again; i++) {
+        try_from(m, start_at(m, i), p);
+        if (change_axes(m, p, 0, i == 0 ? 2 : 1))
             return 1;
     }
+    for (int i = 0; i < KVG_COVER_TRIES; i++)
+        if (try_random(m, p))
+            return 1;
     return 0;
 }
 
@@ -126,16 +187,18 @@ static int append(struct maker *m)
 
 /* ---------------------------------------------------------------- all combinations */
 
-static int cover_all(struct maker *m)
+/* Makes combinations for the pairs in a state. */
+static int cover_all(struct maker *m, enum kvg_pair state)
 {
     const struct kvg_cover_space *s = m->space;
     for (int a = 0; a < s->axes; a++)
         for (int b = a + 1; b < s->axes; b++)
             for (int u = 0; u < s->sizes[a]; u++)
                 for (int v = 0; v < s->sizes[b]; v++) {
-                    if (kvg_cover_pair(m->cover, a, u, b, v) != KVG_PAIR_MISSING)
+                    const struct pair p = {a, u, b, v};
+                    if (kvg_cover_pair(m->cover, a, u, b, v) != state)
                         continue;
-                    if (!find_start(m, a, u, b, v)) {
+                    if (!find_start(m, &p, state == KVG_PAIR_IMPOSSIBLE)) {
                         set_pair(m->cover, a, u, b, v, KVG_PAIR_IMPOSSIBLE);
                         continue;
                     }
@@ -152,13 +215,16 @@ int kvg_cover_make(const struct kvg_cover_space *space, struct kvg_cover *cover)
     *cover = (struct kvg_cover){.axes = space->axes};
     cover->first = malloc((size_t)space->axes * sizeof *cover->first);
     m.now = malloc((size_t)space->axes * sizeof *m.now);
+    m.from = malloc((size_t)space->axes * sizeof *m.from);
     for (int a = 0; a < space->axes && cover->first; a++) {
         cover->first[a] = cover->all;
         cover->all += space->sizes[a];
     }
     cover->pairs = calloc((size_t)cover->all * (size_t)cover->all + 1, 1);
-    const int failed = !cover->first || !m.now || !cover->pairs || cover_all(&m);
+    const int failed = !cover->first || !m.now || !m.from || !cover->pairs ||
+                       cover_all(&m, KVG_PAIR_MISSING) || cover_all(&m, KVG_PAIR_IMPOSSIBLE);
     free(m.now);
+    free(m.from);
     if (failed)
         kvg_cover_free(cover);
     return failed ? -1 : 0;
