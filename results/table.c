@@ -237,6 +237,7 @@ static struct kvg_table table_of(FILE *out, const struct kvg_results *results,
                               .results = results,
                               .path = options->path ? options->path : "FILE",
                               .all = options->all,
+                              .most = options->most,
                               .width = kvg_table_width(out, options->width),
                               .colour = kvg_wants_colour(out, options->colour)};
 }

@@ -25,6 +25,7 @@
 
 struct kvg_table_options {
     const char *path; /* result file, quoted for a shell, for the commands that list rows; NULL = FILE */
+    int most;         /* failed rows that are printed with a command; the others are counted. 0 = every one */
     int all;          /* 1: also print every row, every shape, and every skipped row by itself */
     int width;        /* in columns; 0 = $COLUMNS, or the width of the terminal, or 100 */
     int colour;       /* 1 yes, 0 no, -1 if `out` is a terminal, TERM is not dumb and NO_COLOR is not set */

@@ -18,19 +18,21 @@ static int key_of_problem(const struct kvg_row *row, char *text, size_t size)
     return 1;
 }
 
-/* Failed rows with a full report in a table without --all. The others have two lines each. */
-enum { BLOCKS = 12 };
+/* Failed rows with a full report in a table without --all, and where `most` limits the rows. The others have two lines
+ * each. */
+enum { BLOCKS = 12, FEW_BLOCKS = 2 };
 
 static void print_problem(struct kvg_table *t, const struct kvg_row *row, int64_t alike, int64_t number)
 {
     const struct kvg_failure_style style = {.colour = t->colour, .unicode = kvg_failure_unicode()};
     char id[KVG_CELL], many[48] = "", failed[128];
-    const int block = t->all || number < BLOCKS;
+    const int block = t->all || number < (t->most > 0 ? FEW_BLOCKS : BLOCKS);
     if (alike > 1)
         snprintf(many, sizeof(many), " (%lld rows)", (long long)alike);
     const char *reason = row->reason[0] ? row->reason : "no reason given";
-    if (block && row->status == KVG_INCORRECT && kvg_failure_checks(row, failed, sizeof failed))
-        reason = failed; /* the report below has the numbers */
+    if ((block || t->most > 0) && row->status == KVG_INCORRECT &&
+        kvg_failure_checks(row, failed, sizeof failed))
+        reason = failed; /* the report below has the numbers; where few rows are printed, that of the first */
     kvg_table_say(t, "%s %s%s: %s", kvg_cell_case(row, id), kvg_status_name((enum kvg_status)row->status),
                   many, reason);
     /* The command is not broken into lines, so that it can be copied. */
@@ -70,9 +72,15 @@ static void print_kernels(struct kvg_table *t)
     }
 }
 
+static void say_hidden(struct kvg_table *t, int64_t rows)
+{
+    kvg_table_say(t, "and %lld more failed rows", (long long)rows);
+}
+
 int kvg_table_problems(struct kvg_table *t)
 {
     struct kvg_picks picks;
+    int64_t hidden = 0;
     if (kvg_pick_rows(t->results, key_of_problem, &picks))
         return -1;
     if (picks.count > 0)
@@ -81,8 +89,18 @@ int kvg_table_problems(struct kvg_table *t)
     for (int64_t begin = 0, end, number = 0; begin < picks.count; begin = end, number++) {
         int together = picks.picks[begin].key[0] == '1' && !t->all;
         end = together ? kvg_group_end(&picks, begin, 0) : begin + 1;
+        if (t->most > 0 && number >= t->most && picks.picks[begin].key[0] == '0') {
+            hidden++;
+            continue;
+        }
+        if (hidden) {
+            say_hidden(t, hidden);
+            hidden = 0;
+        }
         print_problem(t, picks.picks[begin].row, end - begin, number);
     }
+    if (hidden)
+        say_hidden(t, hidden);
     kvg_picks_free(&picks);
     return 0;
 }

@@ -17,7 +17,7 @@ struct kvg_table {
     FILE *out;
     const struct kvg_results *results; /* without attempts that a later one replaces */
     const char *path;                  /* result file, for the commands that list rows */
-    int all, colour, width;            /* as in struct kvg_table_options, with the defaults resolved */
+    int all, most, colour, width;      /* as in struct kvg_table_options, with the defaults resolved */
     int section;                       /* number of the last heading */
 };
 

@@ -26,7 +26,9 @@
 #include "run_files.h"
 
 #define USUAL_BUDGET 120.0 /* seconds */
-enum { MOST_EXAMPLES = 6 };
+#define USUAL_TIMEOUT                                                                                        \
+    20.0 /* seconds; a case takes milliseconds, so a kernel that hangs does not use up the budget */
+enum { MOST_EXAMPLES = 6, MOST_FAILED_ROWS = 8, MOST_REASONS = 6 };
 
 struct command {
     struct kvg_plan_options plan;
@@ -46,7 +48,7 @@ static const struct argp_option options[] = {
      "Time that the check may take: seconds, or minutes as in 5m (default 2m). Cases that cover most come "
      "first. If the time ends before the cases, the pairs that are missing are named and the exit code is 3.",
      1},
-    {"timeout", KEY_TIMEOUT, "SECONDS", 0, "Time that one case may take, in seconds (default 120).", 1},
+    {"timeout", KEY_TIMEOUT, "SECONDS", 0, "Time that one case may take, in seconds (default 20).", 1},
     {NULL, 0, NULL, 0, "Output:", 2},
     {"out", KEY_OUT, "FILE.h5", 0, "Write a result file too, and its journal beside it, as run does.", 2},
     {"dry-run", KEY_DRY_RUN, NULL, 0, "Print the case strings that would run; run nothing.", 2},
@@ -133,7 +135,13 @@ struct check {
 static int keep_row(struct check *c, struct kvg_row *row, struct kvg_error *error)
 {
     struct kvg_row *rows = realloc(c->results.rows, (size_t)(c->results.count + 1) * sizeof *rows);
-    char *repro = kvg_repro_make(&c->space.cases[c->results.count], &c->command->run);
+    struct kvg_run_options again = c->command->run; /* the shorter time limit of a check changes no row */
+    if (again.timeout == USUAL_TIMEOUT) {
+        struct kvg_run_options usual;
+        kvg_run_options_default(&usual);
+        again.timeout = usual.timeout;
+    }
+    char *repro = kvg_repro_make(&c->space.cases[c->results.count], &again);
     if (rows)
         c->results.rows = rows;
     if (!rows || !repro || kvg_row_set_string(&row->repro, repro)) {
@@ -201,8 +209,9 @@ static int open_files(struct check *c, int argc, char **argv, struct kvg_error *
 /* ---------------------------------------------------------------- the report */
 
 struct counts {
-    int64_t passed, skipped, incorrect, other; /* other: crashed, timed out, mistrusted, ... */
-    int64_t missing;                           /* pairs that no case that ran holds */
+    int64_t of[KVG_STATUS_COUNT]; /* rows of each status */
+    int64_t ran, failed;          /* not skipped; neither passed nor skipped */
+    int64_t missing;              /* pairs that no case that ran holds */
 };
 
 /* 1 if a combination whose case ran has the pair. */
@@ -228,13 +237,10 @@ static void count_missing(const struct check *c, struct counts *n)
 static struct counts count_rows(const struct check *c)
 {
     struct counts n = {0};
-    for (int64_t i = 0; i < c->results.count; i++) {
-        const int64_t status = c->results.rows[i].status;
-        n.passed += status == KVG_PASSED;
-        n.skipped += status == KVG_SKIPPED;
-        n.incorrect += status == KVG_INCORRECT;
-        n.other += status != KVG_PASSED && status != KVG_SKIPPED && status != KVG_INCORRECT;
-    }
+    for (int64_t i = 0; i < c->results.count; i++)
+        n.of[c->results.rows[i].status]++;
+    n.ran = c->results.count - n.of[KVG_SKIPPED];
+    n.failed = n.ran - n.of[KVG_PASSED];
     count_missing(c, &n);
     return n;
 }
@@ -247,30 +253,54 @@ static void say(int width, const char *text)
     putchar('\n');
 }
 
+/* "3 incorrect, 1 crashed" */
+static void list_failures(const struct counts *n, char *text, size_t size)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int status = 0; status < KVG_STATUS_COUNT; status++)
+        if (n->of[status] && status != KVG_PASSED && status != KVG_SKIPPED && used < size)
+            used += (size_t)snprintf(text + used, size - used, "%s%lld %s", used ? ", " : "",
+                                     (long long)n->of[status], kvg_status_name((enum kvg_status)status));
+}
+
+/* What kept cases from running, as a sentence with a leading blank; "" if all ran. */
+static void describe_gap(const struct check *c, const struct counts *n, char *text, size_t size)
+{
+    const int64_t left = c->space.count - c->results.count;
+    text[0] = '\0';
+    if (left == 0)
+        return;
+    snprintf(text, size,
+             " The check is not complete: %lld of %lld cases and %lld of %lld pairs of values did not run%s.",
+             (long long)left, (long long)c->space.count, (long long)n->missing,
+             (long long)kvg_cover_count(&c->space.cover, KVG_PAIR_COVERED),
+             c->interrupted ? "" : ", because the budget ended");
+}
+
 static void print_verdict(const struct check *c, const struct counts *n, int width)
 {
-    const int64_t ran = c->results.count - n->skipped,
-                  pairs = kvg_cover_count(&c->space.cover, KVG_PAIR_COVERED);
     const char *kernel = c->command->kernel;
-    const int colour = kvg_wants_colour(stdout, -1), bad = n->incorrect + n->other > 0;
-    char text[600];
-    if (ran == 0)
-        snprintf(text, sizeof text, "%s: nothing ran.", kernel);
-    else if (bad)
-        snprintf(text, sizeof text, "%s: %lld of %lld cases did not pass: %lld incorrect, %lld other.",
-                 kernel, (long long)(n->incorrect + n->other), (long long)ran, (long long)n->incorrect,
-                 (long long)n->other);
-    else if (n->missing || c->results.count < c->space.count)
-        snprintf(
-            text, sizeof text,
-            "%s: the check is not complete: %lld of %lld cases ran, and %lld of %lld pairs of values are "
-            "missing. What ran passed.",
-            kernel, (long long)ran, (long long)c->space.count, (long long)n->missing, (long long)pairs);
+    const int colour = kvg_wants_colour(stdout, -1), whole = c->results.count == c->space.count;
+    char text[600], failures[200], gap[300];
+    list_failures(n, failures, sizeof failures);
+    describe_gap(c, n, gap, sizeof gap);
+    if (n->ran == 0)
+        snprintf(text, sizeof text, "%s: nothing ran.%s", kernel, gap);
+    else if (n->failed)
+        snprintf(text, sizeof text, "%s: %lld of %lld cases did not pass: %s.%s", kernel,
+                 (long long)n->failed, (long long)n->ran, failures, gap);
+    else if (!whole)
+        snprintf(text, sizeof text, "%s: the %lld cases that ran passed.%s", kernel, (long long)n->ran, gap);
     else
         snprintf(text, sizeof text,
                  "%s: all %lld cases passed. They hold all %lld pairs of values that the kernel takes.",
-                 kernel, (long long)ran, (long long)pairs);
-    fputs(!colour ? "" : bad ? "\033[1;31m" : ran == 0 || n->missing ? "\033[1;33m" : "\033[1;32m", stdout);
+                 kernel, (long long)n->ran, (long long)kvg_cover_count(&c->space.cover, KVG_PAIR_COVERED));
+    fputs(!colour                 ? ""
+          : n->failed             ? "\033[1;31m"
+          : n->ran == 0 || !whole ? "\033[1;33m"
+                                  : "\033[1;32m",
+          stdout);
     kvg_text_wrap(stdout, text, 0, width);
     fputs(colour ? "\033[0m\n" : "\n", stdout);
     snprintf(text, sizeof text, "%.0f s, kvgauge %s, commit %.12s%s", c->seconds, kvg_version(),
@@ -278,10 +308,55 @@ static void print_verdict(const struct check *c, const struct counts *n, int wid
     say(width, text);
 }
 
+struct suspicion {
+    const char *what;
+    int64_t rows;
+};
+
+static int by_rows(const void *a, const void *b)
+{
+    const struct suspicion *x = a, *y = b;
+    return x->rows != y->rows ? (x->rows < y->rows ? 1 : -1) : strcmp(x->what, y->what);
+}
+
+/* What the failed rows are suspected of, the most frequent first. */
+static void print_suspicions(const struct check *c, int width)
+{
+    struct suspicion found[32];
+    size_t n = 0;
+    char text[500] = "Suspected:";
+    for (int64_t i = 0; i < c->results.count; i++) {
+        const char *what = c->results.rows[i].suspected;
+        size_t k = 0;
+        while (k < n && strcmp(found[k].what, what) != 0)
+            k++;
+        if (!what[0] || k == sizeof found / sizeof found[0])
+            continue;
+        if (k == n)
+            found[n++] = (struct suspicion){what, 0};
+        found[k].rows++;
+    }
+    qsort(found, n, sizeof found[0], by_rows);
+    for (size_t k = 0; k < n && k < MOST_REASONS; k++) {
+        const size_t used = strlen(text);
+        snprintf(text + used, sizeof text - used, "%s %s in %lld row%s", k ? "," : "", found[k].what,
+                 (long long)found[k].rows, found[k].rows == 1 ? "" : "s");
+    }
+    if (n)
+        say(width, text);
+}
+
 static void print_covered(const struct check *c, int width)
 {
     const struct kvg_check_space *s = &c->space;
-    puts("\nCovered, each value of a line with each value of every other line where the two go together:");
+    const int whole = c->results.count == s->count;
+    char heading[200];
+    snprintf(heading, sizeof heading,
+             "%s: each value of a line with each value of every other line, where the two go together",
+             whole ? "Covered" : "Covered by the whole check");
+    putchar('\n');
+    kvg_text_wrap(stdout, heading, 0, width);
+    putchar('\n');
     for (int i = 0; i < s->n; i++) {
         printf("  %-15s", kvg_axis_get_info(s->axes[i].axis)->name);
         char text[512] = "";
@@ -303,30 +378,59 @@ static void print_covered(const struct check *c, int width)
     }
 }
 
-/* Refused values, those with the same sentence together. */
-static void print_refused(const struct check *c, int width)
+/* "soft_cap 2, 30; mask full; path fp8 with head_dim 64" of the refusals with the sentence of refusal `first`. A long
+ * list is cut. */
+static void list_refused(const struct kvg_check_space *s, int64_t first, char *text, size_t size)
+{
+    const struct kvg_check_refusal *last = NULL;
+    int64_t left = 0;
+    text[0] = '\0';
+    for (int64_t i = first; i < s->n_refusals; i++) {
+        const struct kvg_check_refusal *r = &s->refusals[i];
+        const size_t used = strlen(text);
+        if (r->by_kernel != s->refusals[first].by_kernel || strcmp(r->why, s->refusals[first].why) != 0)
+            continue;
+        if (used + 4 * (size_t)KVG_CHECK_WORD > size) {
+            left++;
+            continue;
+        }
+        const char *name = kvg_axis_get_info(r->axis[0])->name;
+        if (last && last->n == 2 && r->n == 2 && last->axis[0] == r->axis[0] && last->axis[1] == r->axis[1] &&
+            strcmp(last->value[0], r->value[0]) == 0)
+            snprintf(text + used, size - used, ", %s", r->value[1]);
+        else if (r->n == 2)
+            snprintf(text + used, size - used, "%s%s %s with %s %s", used ? "; " : "", name, r->value[0],
+                     kvg_axis_get_info(r->axis[1])->name, r->value[1]);
+        else if (last && last->n == 1 && last->axis[0] == r->axis[0])
+            snprintf(text + used, size - used, ", %s", r->value[0]);
+        else
+            snprintf(text + used, size - used, "%s%s %s", used ? "; " : "", name, r->value[0]);
+        last = r;
+    }
+    const size_t used = strlen(text);
+    if (left)
+        snprintf(text + used, size - used, "; and %lld more", (long long)left);
+}
+
+/* Refused values and pairs, those with the same sentence together. */
+static void print_refused(const struct check *c, int by_kernel, const char *heading, int width)
 {
     const struct kvg_check_space *s = &c->space;
-    int heading = 0;
-    for (int i = 0; i < s->n; i++)
-        for (int64_t v = 0; v < s->axes[i].refused.count; v++) {
-            const char *why = s->axes[i].why.text[v];
-            char text[700] = "";
-            if (v > 0 && strcmp(why, s->axes[i].why.text[v - 1]) == 0)
-                continue;
-            if (!heading++)
-                puts("\nNot covered, because the kernel refuses it or no case has it:");
-            snprintf(text, sizeof text, "%s", kvg_axis_get_info(s->axes[i].axis)->name);
-            for (int64_t w = v; w < s->axes[i].refused.count && strcmp(why, s->axes[i].why.text[w]) == 0;
-                 w++) {
-                const size_t used = strlen(text);
-                snprintf(text + used, sizeof text - used, "%s%s", w == v ? " " : ", ",
-                         s->axes[i].refused.text[w]);
-            }
-            const size_t used = strlen(text);
-            snprintf(text + used, sizeof text - used, ": %s", why);
-            say(width, text);
-        }
+    int lines = 0;
+    for (int64_t i = 0; i < s->n_refusals; i++) {
+        int told = s->refusals[i].by_kernel != by_kernel;
+        char list[900], text[1300];
+        for (int64_t j = 0; j < i && !told; j++)
+            told =
+                s->refusals[j].by_kernel == by_kernel && strcmp(s->refusals[j].why, s->refusals[i].why) == 0;
+        if (told)
+            continue;
+        if (!lines++)
+            printf("\n%s\n", heading);
+        list_refused(s, i, list, sizeof list);
+        snprintf(text, sizeof text, "%s: %s", list, s->refusals[i].why);
+        say(width, text);
+    }
 }
 
 static void print_missing(const struct check *c, const struct counts *n, int width)
@@ -363,25 +467,33 @@ static void print_missing(const struct check *c, const struct counts *n, int wid
 
 static void report(const struct check *c, const struct counts *n)
 {
-    const struct kvg_table_options table = {.path = "FILE", .all = 0, .colour = -1};
+    const struct kvg_table_options table = {.path = "FILE", .most = MOST_FAILED_ROWS, .colour = -1};
     const int width = kvg_table_width(stdout, 0);
     print_verdict(c, n, width);
-    if (n->incorrect + n->other + n->skipped > 0)
+    print_suspicions(c, width);
+    if (n->failed + n->of[KVG_SKIPPED] > 0)
         kvg_table_print_problems(stdout, &c->results, &table);
+    if (n->failed > MOST_FAILED_ROWS && !c->command->out)
+        say(width, "--out FILE.h5 keeps all rows, and kvgauge show FILE.h5 lists them.");
     print_missing(c, n, width);
     print_covered(c, width);
-    print_refused(c, width);
+    print_refused(c, 1, "Not covered, because the kernel refuses it:", width);
+    print_refused(c, 0, "Not covered, because no case has it:", width);
     fflush(stdout);
 }
 
+/* The highest that applies, as in `run`. */
 static int exit_code(const struct check *c, const struct counts *n)
 {
+    int code =
+        n->missing || c->results.count < c->space.count || n->ran == 0 ? KVG_EXIT_TROUBLE : KVG_EXIT_OK;
     if (c->interrupted)
         return KVG_EXIT_INTERRUPTED;
-    if (n->incorrect)
-        return KVG_EXIT_INCORRECT;
-    return n->other || n->missing || c->results.count < c->space.count || n->passed == 0 ? KVG_EXIT_TROUBLE
-                                                                                         : KVG_EXIT_OK;
+    for (int status = 0; status < KVG_STATUS_COUNT; status++) {
+        const int asked = n->of[status] ? kvg_status_exit_code((enum kvg_status)status) : KVG_EXIT_OK;
+        code = asked > code ? asked : code;
+    }
+    return code;
 }
 
 /* ---------------------------------------------------------------- the command */
@@ -423,15 +535,22 @@ static int run_check(struct check *c, int argc, char **argv)
     return failed ? code : exit_code(c, &n);
 }
 
-/* Nothing to run: says why. */
+/* Nothing to run: says why, in the kernel's words if it has any. */
 static int say_nothing(const struct check *c)
 {
+    const struct kvg_check_space *s = &c->space;
+    int by_kernel = 0, told = 0;
+    for (int64_t i = 0; i < s->n_refusals; i++)
+        by_kernel |= s->refusals[i].by_kernel;
     fprintf(stderr, "kvgauge: %s takes no case of a check:\n", c->command->kernel);
-    for (int i = 0; i < c->space.n; i++)
-        for (int64_t v = 0; v < c->space.axes[i].refused.count; v++)
-            if (c->space.axes[i].values.count == 0)
-                fprintf(stderr, "  %s %s: %s\n", kvg_axis_get_info(c->space.axes[i].axis)->name,
-                        c->space.axes[i].refused.text[v], c->space.axes[i].why.text[v]);
+    for (int64_t i = 0; i < s->n_refusals && told < MOST_REASONS; i++) {
+        int known = s->refusals[i].by_kernel != by_kernel;
+        for (int64_t j = 0; j < i && !known; j++)
+            known = strcmp(s->refusals[j].why, s->refusals[i].why) == 0;
+        if (!known)
+            fprintf(stderr, "  %s\n", s->refusals[i].why);
+        told += !known;
+    }
     return KVG_EXIT_TROUBLE;
 }
 
@@ -451,6 +570,7 @@ int kvg_cmd_check(int argc, char **argv)
     struct command command = {.budget = USUAL_BUDGET};
     struct kvg_error error;
     kvg_run_options_default(&command.run);
+    command.run.timeout = USUAL_TIMEOUT;
     kvg_options_parse(&kvg_check_argp, argc, argv, &command);
     command.run.plugins = command.plan.n_plugins ? command.plan.plugins : NULL;
     command.run.verify_only = 1;

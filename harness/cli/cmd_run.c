@@ -24,7 +24,7 @@
 #include "harness/execute/execute.h"
 #include "harness/worker/worker.h"
 #include "harness/machine/paths.h"
-#include "harness/plan/check_space.h"
+#include "harness/plan/check_missing.h"
 #include "progress.h"
 #include "repro.h"
 #include "row_report.h"
@@ -232,7 +232,7 @@ static void say_not_covered(const struct kvg_run_command *command, const struct 
     }
     for (int64_t i = 0; i < plan->count; i++) {
         int64_t n = 0;
-        char missing[400];
+        char missing[150]; /* one line of 200 columns, with what stands around it */
         struct kvg_error error;
         int seen = 0;
         for (int64_t j = 0; j < plan->count; j++)
@@ -244,8 +244,8 @@ static void say_not_covered(const struct kvg_run_command *command, const struct 
             kvg_check_missing(plan->cases[i].kernel, own, n, missing, sizeof missing, &error) || !missing[0])
             continue;
         char text[600];
-        snprintf(text, sizeof text, "Not covered for %s: %s; kvgauge check covers them.",
-                 plan->cases[i].kernel, missing);
+        snprintf(text, sizeof text, "Not covered: %s; kvgauge check %s covers them.", missing,
+                 plan->cases[i].kernel);
         fputs("\n  ", stdout);
         kvg_text_wrap(stdout, text, 2, kvg_table_width(stdout, 0));
         putchar('\n');

@@ -28,7 +28,7 @@ static const struct line check_axes[] = {
     {KVG_AXIS_BATCH, "2,1,5,34"},
     {KVG_AXIS_Q_LEN, "auto,2,5,17"},
     {KVG_AXIS_CONTEXT, "200,1,7,15,16,17,33,63,64,65,129,300"},
-    {KVG_AXIS_HEADS, "8/2,1/1,3/1,5/1,7/1,16/1,4/4,14/2,18/9,16/16,32/8"},
+    {KVG_AXIS_HEADS, "8/2,1/1,3/1,5/1,7/1,16/1,4/4,14/2,16/2,18/9,16/16,32/8"},
     {KVG_AXIS_HEAD_DIM, "128,64,80,96,256"},
     {KVG_AXIS_BLOCK_SIZE, "16,8,32,64,128"},
     {KVG_AXIS_LAYOUT, "NHD,HND"},
@@ -47,12 +47,23 @@ _Static_assert((int)LINES == (int)KVG_CHECK_AXES, "KVG_CHECK_AXES counts the lin
 #define MOST_PRODUCTS (INT64_C(1) << 24)
 #define MOST_ELEMENTS (INT64_C(1) << 22)
 
+/* Additions of a logit's longest chain up to which input far_logits is used. On logits of 5.6e4 the bound of an output
+ * of zeros is 1.6 times the allowed error at 80 additions, 1.3 at 96 and 0.8 at 128: below 1 a case shows nothing. */
+#define FAR_LOGITS_CHAIN 80
+
+/* Values, by number, of all axes. */
+typedef int combination[KVG_CHECK_AXES];
+
 struct asking {
     const struct kvg_kernel *kernel;
     struct kvg_asker *asker;
     struct kvg_check_space *space;
-    char why[256]; /* of the last refusal */
-    int by_kernel; /* 1: the kernel refused; 0: the case has no meaning, or is too large */
+    const struct kvg_plan_request *request;
+    char why[256];      /* of the last refusal */
+    int by_kernel;      /* 1: the kernel refused; 0: the case has no meaning, or is too large */
+    combination *bases; /* combinations that the kernel takes, the first one with the most usual values */
+    int64_t n_bases;
+    unsigned char *taken[KVG_CHECK_AXES]; /* 1 for each value in a base */
 };
 
 /* ---------------------------------------------------------------- one case */
@@ -79,14 +90,16 @@ static const char *conflict(const struct kvg_case *c)
     return NULL;
 }
 
-static int has_narrow_sums(const struct kvg_kernel *kernel, const struct kvg_case *c)
+/* Rounding errors of a logit grow with the chain and with the unit of the sum. */
+static int has_coarse_logits(const struct kvg_kernel *kernel, const struct kvg_case *c)
 {
     struct kvg_arithmetic a = {.qk_accumulator_bits = 24, .pv_accumulator_bits = 24};
     struct kvg_problem problem;
     kvg_case_problem(c, &problem);
     if (kernel->arithmetic && c->phase != KVG_PHASE_STORE)
         kernel->arithmetic(&problem, problem.max_seq_len, &a);
-    return a.qk_accumulator_bits < 24 || a.pv_accumulator_bits < 24;
+    return a.qk_accumulator_bits < 24 || a.pv_accumulator_bits < 24 ||
+           (c->phase != KVG_PHASE_STORE && (a.qk_chain > 0 ? a.qk_chain : c->head_dim) > FAR_LOGITS_CHAIN);
 }
 
 static int is_small(const struct kvg_case *c)
@@ -117,8 +130,6 @@ static int takes(struct asking *a, struct kvg_case *c)
         return refuse(a, why);
     if (conflict(c))
         return refuse(a, conflict(c));
-    if (!strcmp(c->input, "far_logits") && has_narrow_sums(a->kernel, c))
-        return refuse(a, "sums of fewer than 24 bits have larger errors than such logits allow");
     if (!kvg_kernel_has_entry(a->kernel, c->phase)) {
         refuse(a, c->phase == KVG_PHASE_STORE ? "the kernel has no store" : "the kernel has no attention");
         a->by_kernel = 1;
@@ -130,6 +141,8 @@ static int takes(struct asking *a, struct kvg_case *c)
         a->by_kernel = 1;
         return 0;
     }
+    if (!strcmp(c->input, "far_logits") && has_coarse_logits(a->kernel, c))
+        return refuse(a, "the sums that the kernel declares have larger errors than such logits allow");
     return is_small(c) ? 1 : refuse(a, "too large for a check");
 }
 
@@ -149,70 +162,238 @@ static int allowed(void *context, const int *values)
     return takes(a, &c);
 }
 
-/* ---------------------------------------------------------------- values that the kernel takes */
+/* ---------------------------------------------------------------- combinations that the kernel takes */
 
-/* 1 if the kernel takes the value in some case: with the first values of all other axes, or with any values of
- * one or two of phase, path, dtype, heads, head_dim and page size. */
-static int takes_value(struct asking *a, int axis, int value)
+static int place_of(const struct kvg_check_space *s, enum kvg_axis axis)
 {
-    static const enum kvg_axis wide[] = {KVG_AXIS_PHASE,    KVG_AXIS_PATH,       KVG_AXIS_KV_CACHE_DTYPE,
-                                         KVG_AXIS_HEAD_DIM, KVG_AXIS_BLOCK_SIZE, KVG_AXIS_HEADS,
-                                         KVG_AXIS_CONTEXT,  KVG_AXIS_BATCH,      KVG_AXIS_CALIBRATION};
-    enum { WIDE = sizeof wide / sizeof wide[0] };
-    const struct kvg_check_space *s = a->space;
-    int at[WIDE], values[KVG_CHECK_AXES] = {0};
-    char first_why[sizeof a->why] = "";
-    int first_by = 0;
-    for (int w = 0; w < WIDE; w++)
-        for (int i = 0; i < s->n; i++)
-            if (s->axes[i].axis == wide[w])
-                at[w] = i;
-    for (int x = 0; x < WIDE; x++)
-        for (int y = x + 1; y < WIDE; y++)
-            for (int u = 0; u < s->axes[at[x]].values.count; u++)
-                for (int v = 0; v < s->axes[at[y]].values.count; v++) {
-                    memset(values, 0, sizeof values);
-                    values[at[x]] = u;
-                    values[at[y]] = v;
-                    values[axis] = value;
-                    if (allowed(a, values))
-                        return 1;
-                    if (!first_why[0] || (a->by_kernel && !first_by)) {
-                        memcpy(first_why, a->why, sizeof first_why);
-                        first_by = a->by_kernel;
-                    }
-                }
-    memcpy(a->why, first_why, sizeof a->why);
-    return 0;
+    for (int i = 0; i < s->n; i++)
+        if (s->axes[i].axis == axis)
+            return i;
+    return -1; /* not reached: callers name lines of check_axes */
 }
 
-/* Moves value i of an axis to the refused ones. */
-static int drop(struct asking *a, int axis, int64_t i)
+static int size_of(const struct kvg_check_space *s, int axis)
 {
-    struct kvg_check_axis *x = &a->space->axes[axis];
-    if (kvg_values_add(&x->refused, x->values.text[i], (int64_t)strlen(x->values.text[i])) ||
-        kvg_values_add(&x->why, a->why, (int64_t)strlen(a->why)))
+    return (int)s->axes[axis].values.count;
+}
+
+/* Keeps the combination if it has a value that no base has. -1 on out of memory. */
+static int add_base(struct asking *a, const int *values)
+{
+    int news = 0;
+    for (int i = 0; i < a->space->n; i++) {
+        news |= !a->taken[i][values[i]];
+        a->taken[i][values[i]] = 1;
+    }
+    if (!news)
+        return 0;
+    combination *more = realloc(a->bases, (size_t)(a->n_bases + 1) * sizeof *more);
+    if (!more)
         return -1;
-    free(x->values.text[i]);
-    for (int64_t j = i; j + 1 < x->values.count; j++)
-        x->values.text[j] = x->values.text[j + 1];
-    x->values.count--;
+    a->bases = more;
+    memcpy(a->bases[a->n_bases++], values, sizeof *more);
     return 0;
 }
 
-/* Keeps the values that the kernel takes. 1 if an axis has none left, -1 on out of memory. */
+/* Axes whose values kernels take only with certain values of the others. All their combinations are tried. */
+static const enum kvg_axis structure[] = {
+    KVG_AXIS_PHASE, KVG_AXIS_PATH,     KVG_AXIS_KV_CACHE_DTYPE, KVG_AXIS_SCHEME, KVG_AXIS_CALIBRATION,
+    KVG_AXIS_HEADS, KVG_AXIS_HEAD_DIM, KVG_AXIS_BLOCK_SIZE,     KVG_AXIS_LAYOUT,
+};
+enum { STRUCTURE = sizeof structure / sizeof structure[0] };
+
+static int all_taken(const struct asking *a, const int *at)
+{
+    for (int k = 0; k < STRUCTURE; k++)
+        for (int v = 0; v < size_of(a->space, at[k]); v++)
+            if (!a->taken[at[k]][v])
+                return 0;
+    return 1;
+}
+
+/* Tries all combinations of `structure`, beside the values given for the other axes, until each value was taken. */
+static int try_structure(struct asking *a, int *values)
+{
+    int at[STRUCTURE];
+    for (int k = 0; k < STRUCTURE; k++)
+        values[at[k] = place_of(a->space, structure[k])] = 0;
+    for (;;) {
+        int k = STRUCTURE - 1;
+        if (allowed(a, values)) {
+            if (add_base(a, values))
+                return -1;
+            if (all_taken(a, at))
+                return 0;
+        }
+        while (k >= 0 && ++values[at[k]] == size_of(a->space, at[k]))
+            values[at[k--]] = 0;
+        if (k < 0)
+            return 0;
+    }
+}
+
+/* Finds bases. The other axes have their first values, or, for a kernel that takes none of these, one sequence or a
+ * full mask. */
+static int find_bases(struct asking *a)
+{
+    const int batch = place_of(a->space, KVG_AXIS_BATCH), mask = place_of(a->space, KVG_AXIS_MASK);
+    for (int m = 0; m < size_of(a->space, mask) && !a->n_bases; m++)
+        for (int b = 0; b < size_of(a->space, batch) && b < 2 && !a->n_bases; b++) {
+            combination values = {0};
+            values[mask] = m;
+            values[batch] = b;
+            if (try_structure(a, values))
+                return -1;
+        }
+    return 0;
+}
+
+/* Tries every other value of one axis from number `from` on; with depth 2 also of a second one. */
+static int change_axes(struct asking *a, int *values, int axis, int from, int depth)
+{
+    for (int k = from; k < a->space->n; k++) {
+        const int own = values[k];
+        if (k == axis)
+            continue;
+        for (int v = 0; v < size_of(a->space, k); v++) {
+            values[k] = v;
+            if (v != own &&
+                (allowed(a, values) || (depth > 1 && change_axes(a, values, axis, k + 1, depth - 1))))
+                return 1;
+        }
+        values[k] = own;
+    }
+    return 0;
+}
+
+/* Looks for a combination with the value near the bases. 1 with a new base; 0 with a->why, the kernel's sentence where
+ * it has one; -1 on out of memory. */
+static int find_value(struct asking *a, int axis, int value)
+{
+    char why[sizeof a->why] = "";
+    int by_kernel = 0;
+    combination values;
+    for (int depth = 0; depth <= 2; depth++)
+        for (int64_t i = 0; i < (depth < 2 ? a->n_bases : 1); i++) {
+            memcpy(values, a->bases[i], sizeof values);
+            values[axis] = value;
+            const int found = allowed(a, values);
+            if (!found && (!why[0] || (a->by_kernel && !by_kernel))) {
+                memcpy(why, a->why, sizeof why);
+                by_kernel = a->by_kernel;
+            }
+            if (found || (depth > 0 && change_axes(a, values, axis, 0, depth)))
+                return add_base(a, values) ? -1 : 1;
+        }
+    memcpy(a->why, why, sizeof a->why);
+    a->by_kernel = by_kernel;
+    return 0;
+}
+
+/* ---------------------------------------------------------------- values and pairs that it refuses */
+
+static struct kvg_check_refusal *new_refusal(struct asking *a, int n)
+{
+    struct kvg_check_space *s = a->space;
+    struct kvg_check_refusal *more = realloc(s->refusals, (size_t)(s->n_refusals + 1) * sizeof *more);
+    if (!more)
+        return NULL;
+    s->refusals = more;
+    more += s->n_refusals++;
+    memset(more, 0, sizeof *more);
+    more->n = n;
+    more->by_kernel = a->by_kernel;
+    memcpy(more->why, a->why, sizeof more->why);
+    return more;
+}
+
+static void set_refused(struct kvg_check_refusal *r, int i, const struct kvg_check_axis *x, int value)
+{
+    r->axis[i] = x->axis;
+    snprintf(r->value[i], sizeof r->value[i], "%s", x->values.text[value]);
+}
+
+/* Removes the values of an axis that no base has, and numbers the others anew, also in the bases. */
+static void drop_refused(struct asking *a, int axis)
+{
+    struct kvg_values *values = &a->space->axes[axis].values;
+    int64_t kept = 0;
+    for (int64_t v = 0; v < values->count; v++) {
+        if (!a->taken[axis][v]) {
+            free(values->text[v]);
+            continue;
+        }
+        for (int64_t i = 0; i < a->n_bases; i++)
+            if (a->bases[i][axis] == v)
+                a->bases[i][axis] = (int)kept;
+        values->text[kept++] = values->text[v];
+    }
+    values->count = kept;
+}
+
+/* Without a base nothing is taken: each value alone is asked for its reason. */
+static int ask_reason(struct asking *a, int axis, int value)
+{
+    combination values = {0};
+    values[axis] = value;
+    return allowed(a, values); /* 0 */
+}
+
+/* Keeps the values that the kernel takes in some case, and the reasons of the others. */
 static int keep_taken(struct asking *a)
 {
     struct kvg_check_space *s = a->space;
+    if (find_bases(a))
+        return -1;
     for (int axis = 0; axis < s->n; axis++)
-        for (int64_t i = s->axes[axis].values.count - 1; i >= 0; i--) {
-            if (takes_value(a, axis, (int)i))
+        for (int v = 0; v < size_of(s, axis); v++) {
+            if (a->taken[axis][v])
                 continue;
-            if (drop(a, axis, i))
+            const int found = a->n_bases ? find_value(a, axis, v) : ask_reason(a, axis, v);
+            if (found > 0)
+                continue;
+            struct kvg_check_refusal *r = found < 0 ? NULL : new_refusal(a, 1);
+            if (!r)
                 return -1;
-            if (s->axes[axis].values.count == 0)
-                return 1;
+            set_refused(r, 0, &s->axes[axis], v);
         }
+    for (int axis = 0; axis < s->n; axis++)
+        drop_refused(a, axis);
+    return 0;
+}
+
+/* 1 if the kernel refuses the pair in a case that differs from a base or a combination in the pair alone. */
+static int refuses_pair(struct asking *a, int x, int u, int y, int v)
+{
+    const struct kvg_cover *cover = &a->space->cover;
+    for (int64_t i = 0; i < a->n_bases + cover->count; i++) {
+        combination values;
+        memcpy(values, i < a->n_bases ? a->bases[i] : cover->combinations + (i - a->n_bases) * a->space->n,
+               sizeof values);
+        values[x] = u;
+        values[y] = v;
+        if (!allowed(a, values) && a->by_kernel)
+            return 1;
+    }
+    return 0;
+}
+
+static int add_refused_pairs(struct asking *a)
+{
+    struct kvg_check_space *s = a->space;
+    for (int x = 0; x < s->n; x++)
+        for (int y = x + 1; y < s->n; y++)
+            for (int u = 0; u < size_of(s, x); u++)
+                for (int v = 0; v < size_of(s, y); v++) {
+                    if (kvg_cover_pair(&s->cover, x, u, y, v) != KVG_PAIR_IMPOSSIBLE ||
+                        !refuses_pair(a, x, u, y, v))
+                        continue;
+                    struct kvg_check_refusal *r = new_refusal(a, 2);
+                    if (!r)
+                        return -1;
+                    set_refused(r, 0, &s->axes[x], u);
+                    set_refused(r, 1, &s->axes[y], v);
+                }
     return 0;
 }
 
@@ -252,37 +433,64 @@ static int add_combinations(struct asking *a)
     return 0;
 }
 
-/* Decode of a long context, once plain and once with a window that leaves the first splits without a key. The
- * lengths are one beside the tile and the split that the kernel declares. */
+/* The first base of phase decode and a path; NULL if there is none. */
+static const int *decode_base(const struct asking *a, enum kvg_path path)
+{
+    for (int64_t i = 0; i < a->n_bases; i++) {
+        struct kvg_case c;
+        build(a->space, a->bases[i], &c);
+        if (c.phase == KVG_PHASE_DECODE && c.path == path && c.window == 0)
+            return a->bases[i];
+    }
+    return NULL;
+}
+
+/* Adds the case, if the kernel takes it and no option forbids it. */
+static int add_boundary(struct asking *a, const struct kvg_case *base, int64_t context, int64_t window,
+                        enum kvg_lengths lengths)
+{
+    const char *const *given = a->request->axis;
+    const int64_t batch = lengths == KVG_LENGTHS_UNIFORM ? 1 : 3;
+    struct kvg_case c = *base;
+    if (context < 1 || (window > 0 && given[KVG_AXIS_WINDOW]) ||
+        (lengths != base->lengths && given[KVG_AXIS_LENGTHS]) ||
+        (batch != base->batch && given[KVG_AXIS_BATCH]))
+        return 0;
+    c.batch = batch;
+    c.context = context;
+    c.window = window;
+    c.lengths = lengths;
+    if (lengths != KVG_LENGTHS_UNIFORM && !given[KVG_AXIS_HEADS])
+        c.q_heads = c.kv_heads = 1; /* three long sequences remain small */
+    return takes(a, &c) ? add_case(a->space, &c) : 0;
+}
+
+/* Decode of lengths one beside the tile and the split that the kernel declares. With a window the first splits have no
+ * visible key; with ragged lengths some splits of the shorter sequences have no key at all. */
 static int add_boundaries(struct asking *a, enum kvg_path path)
 {
-    struct kvg_check_space *s = a->space;
-    struct kvg_arithmetic arithmetic;
+    enum { BESIDE_SPLIT_WINDOW = 40 };
+    const int *base = decode_base(a, path);
+    struct kvg_arithmetic arithmetic = {0};
     struct kvg_problem problem;
-    struct kvg_case c;
-    int values[KVG_CHECK_AXES] = {0};
-    for (int i = 0; i < s->n; i++)
-        if (s->axes[i].axis == KVG_AXIS_PATH && s->axes[i].values.count > 1)
-            values[i] = path == KVG_PATH_FP8;
-    build(s, values, &c);
-    if (c.path != path || !takes(a, &c) || !a->kernel->arithmetic)
+    struct kvg_case c, asked;
+    if (!base || !a->kernel->arithmetic || a->request->axis[KVG_AXIS_CONTEXT])
         return 0;
-    kvg_case_problem(&c, &problem);
-    memset(&arithmetic, 0, sizeof arithmetic);
+    build(a->space, base, &c);
+    asked = c;
+    if (!takes(a, &asked))
+        return 0;
+    kvg_case_problem(&asked, &problem);
     a->kernel->arithmetic(&problem, problem.max_seq_len, &arithmetic);
     const int64_t tile = arithmetic.tile,
                   split = arithmetic.split_tokens > 0 ? arithmetic.split_tokens : 2048;
     const int64_t lengths[] = {
         tile - 1, tile, tile + 1, 2 * tile + 1, split, split + 1, 2 * split + tile + 1};
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++)
-        for (int window = 0; window < 2; window++) {
-            build(s, values, &c);
-            c.batch = 1;
-            c.context = lengths[i];
-            c.window = window ? 40 : 0;
-            if (lengths[i] >= 1 && takes(a, &c) && add_case(s, &c))
-                return -1;
-        }
+        if (add_boundary(a, &c, lengths[i], 0, KVG_LENGTHS_UNIFORM) ||
+            add_boundary(a, &c, lengths[i], BESIDE_SPLIT_WINDOW, KVG_LENGTHS_UNIFORM) ||
+            add_boundary(a, &c, lengths[i], 0, KVG_LENGTHS_RAGGED))
+            return -1;
     return 0;
 }
 
@@ -313,16 +521,22 @@ static int make_cases(struct asking *a)
 {
     struct kvg_check_space *s = a->space;
     int sizes[KVG_CHECK_AXES];
-    const int none = keep_taken(a);
-    if (none)
-        return none < 0 ? -1 : 0;
-    for (int i = 0; i < s->n; i++)
-        sizes[i] = (int)s->axes[i].values.count;
-    const struct kvg_cover_space space = {s->n, sizes, allowed, a, NULL, 0};
-    if (kvg_cover_make(&space, &s->cover))
+    for (int i = 0; i < s->n; i++) {
+        a->taken[i] = calloc((size_t)size_of(s, i) + 1, 1);
+        if (!a->taken[i])
+            return -1;
+    }
+    if (keep_taken(a))
         return -1;
-    return add_combinations(a) || add_boundaries(a, KVG_PATH_DEQUANT) || add_boundaries(a, KVG_PATH_FP8) ? -1
-                                                                                                         : 0;
+    if (!a->n_bases)
+        return 0;
+    for (int i = 0; i < s->n; i++)
+        sizes[i] = size_of(s, i);
+    const struct kvg_cover_space space = {s->n, sizes, allowed, a, a->bases[0], a->n_bases};
+    return kvg_cover_make(&space, &s->cover) || add_refused_pairs(a) || add_combinations(a) ||
+                   add_boundaries(a, KVG_PATH_DEQUANT) || add_boundaries(a, KVG_PATH_FP8)
+               ? -1
+               : 0;
 }
 
 static void set_seed(struct kvg_check_space *s, const struct kvg_plan_request *request)
@@ -334,7 +548,7 @@ static void set_seed(struct kvg_check_space *s, const struct kvg_plan_request *r
 int kvg_check_space_make(const char *kernel, const struct kvg_plan_request *request,
                          struct kvg_check_space *space, struct kvg_error *error)
 {
-    struct asking a = {.kernel = kvg_registry_find(kernel), .space = space};
+    struct asking a = {.kernel = kvg_registry_find(kernel), .space = space, .request = request};
     struct kvg_case seed;
     *space = (struct kvg_check_space){.n = 0};
     if (!a.kernel)
@@ -351,6 +565,9 @@ int kvg_check_space_make(const char *kernel, const struct kvg_plan_request *requ
     a.asker = kvg_asker_new();
     const int failed = !a.asker || make_cases(&a);
     kvg_asker_free(a.asker);
+    free(a.bases);
+    for (int i = 0; i < KVG_CHECK_AXES; i++)
+        free(a.taken[i]);
     if (failed) {
         kvg_check_space_free(space);
         return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory for the cases of a check");
@@ -361,136 +578,10 @@ int kvg_check_space_make(const char *kernel, const struct kvg_plan_request *requ
 
 void kvg_check_space_free(struct kvg_check_space *space)
 {
-    for (int i = 0; i < KVG_CHECK_AXES; i++) {
+    for (int i = 0; i < KVG_CHECK_AXES; i++)
         kvg_values_free(&space->axes[i].values);
-        kvg_values_free(&space->axes[i].refused);
-        kvg_values_free(&space->axes[i].why);
-    }
+    free(space->refusals);
     kvg_cover_free(&space->cover);
     free(space->cases);
     *space = (struct kvg_check_space){.n = 0};
-}
-
-/* ---------------------------------------------------------------- what a run leaves out */
-
-/* Something that hides faults unless a case has it. */
-struct hidden {
-    const char *words;
-    enum kvg_axis axis; /* the axis to change, and the value, to ask whether the kernel takes it */
-    const char *value;
-    int (*has)(const struct kvg_case *c);
-};
-
-static int has_batch(const struct kvg_case *c)
-{
-    return c->batch > 1;
-}
-static int has_scales(const struct kvg_case *c)
-{
-    return c->kv_cache_dtype == KVG_CACHE_AUTO || c->calibration != KVG_CALIBRATION_NONE;
-}
-static int has_head_scales(const struct kvg_case *c)
-{
-    return c->kv_cache_dtype == KVG_CACHE_AUTO || c->scheme == KVG_PER_HEAD;
-}
-static int has_lengths(const struct kvg_case *c)
-{
-    return c->lengths != KVG_LENGTHS_UNIFORM;
-}
-static int has_hnd(const struct kvg_case *c)
-{
-    return c->layout == KVG_HND;
-}
-static int has_kv_heads(const struct kvg_case *c)
-{
-    return c->kv_heads > 1;
-}
-static int has_group(const struct kvg_case *c)
-{
-    return c->phase == KVG_PHASE_STORE || c->q_heads > c->kv_heads;
-}
-static int has_queries(const struct kvg_case *c)
-{
-    return c->phase != KVG_PHASE_DECODE;
-}
-static int has_part_page(const struct kvg_case *c)
-{
-    return c->lengths != KVG_LENGTHS_UNIFORM || c->context % c->block_size != 0;
-}
-static int has_window(const struct kvg_case *c)
-{
-    return c->phase == KVG_PHASE_STORE || c->window > 0;
-}
-static int has_cap(const struct kvg_case *c)
-{
-    return c->phase == KVG_PHASE_STORE || c->soft_cap > 0;
-}
-static int has_softmax_scale(const struct kvg_case *c)
-{
-    return c->phase == KVG_PHASE_STORE || c->softmax_scale > 0;
-}
-static int has_views(const struct kvg_case *c)
-{
-    return c->views != KVG_VIEWS_DENSE;
-}
-static int has_full_mask(const struct kvg_case *c)
-{
-    return c->phase == KVG_PHASE_STORE || c->phase == KVG_PHASE_DECODE || c->mask == KVG_MASK_FULL;
-}
-
-static const struct hidden hides[] = {
-    {"batch above 1", KVG_AXIS_BATCH, "2", has_batch},
-    {"scales other than 1", KVG_AXIS_CALIBRATION, "random_tokens", has_scales},
-    {"per-head scales", KVG_AXIS_SCHEME, "per_head", has_head_scales},
-    {"ragged lengths", KVG_AXIS_LENGTHS, "ragged", has_lengths},
-    {"partial pages", KVG_AXIS_CONTEXT, "201", has_part_page},
-    {"several KV heads", KVG_AXIS_HEADS, "8/2", has_kv_heads},
-    {"grouped heads", KVG_AXIS_HEADS, "8/2", has_group},
-    {"append and prefill", KVG_AXIS_PHASE, "append", has_queries},
-    {"HND", KVG_AXIS_LAYOUT, "HND", has_hnd},
-    {"other strides", KVG_AXIS_VIEWS, "padded", has_views},
-    {"windows", KVG_AXIS_WINDOW, "17", has_window},
-    {"soft caps", KVG_AXIS_SOFT_CAP, "2", has_cap},
-    {"softmax scales", KVG_AXIS_SOFTMAX_SCALE, "0.04", has_softmax_scale},
-    {"full masks", KVG_AXIS_MASK, "full", has_full_mask},
-};
-
-/* 1 if the kernel would take the first case with the axis changed. */
-static int would_take(struct asking *a, const struct kvg_case *first, const struct hidden *h)
-{
-    struct kvg_problem problem;
-    struct kvg_error error;
-    struct kvg_case c = *first;
-    char why[256];
-    if (h->axis == KVG_AXIS_PHASE && c.phase != KVG_PHASE_DECODE)
-        return 0;
-    if (h->axis == KVG_AXIS_PHASE || c.phase == KVG_PHASE_DECODE)
-        c.q_len = 0;
-    if (kvg_case_set(&c, h->axis, h->value, &error) || kvg_case_complete(&c, &error) ||
-        kvg_case_without_meaning(&c, why, sizeof why) || !h->has(&c))
-        return 0;
-    kvg_case_problem(&c, &problem);
-    return kvg_asker_ask(a->asker, a->kernel, &problem, why, sizeof why);
-}
-
-int kvg_check_missing(const char *kernel, const struct kvg_case *cases, int64_t count, char *text,
-                      size_t size, struct kvg_error *error)
-{
-    struct asking a = {.kernel = kvg_registry_find(kernel)};
-    size_t used = 0;
-    text[0] = '\0';
-    if (!a.kernel || count < 1)
-        return 0;
-    a.asker = kvg_asker_new();
-    if (!a.asker)
-        return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory");
-    for (size_t i = 0; i < sizeof hides / sizeof hides[0]; i++) {
-        int has = 0;
-        for (int64_t j = 0; j < count && !has; j++)
-            has = hides[i].has(&cases[j]);
-        if (!has && would_take(&a, &cases[0], &hides[i]) && used + 1 < size)
-            used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "", hides[i].words);
-    }
-    kvg_asker_free(a.asker);
-    return 0;
 }

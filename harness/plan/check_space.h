@@ -13,19 +13,29 @@
 #include "cover.h"
 #include "plan.h"
 
-enum { KVG_CHECK_AXES = 20 };
+enum { KVG_CHECK_AXES = 20, KVG_CHECK_WORD = 64 };
 
 struct kvg_check_axis {
     enum kvg_axis axis;
-    struct kvg_values values;  /* those that the kernel takes in some case */
-    struct kvg_values refused; /* the others */
-    struct kvg_values why; /* for each refused value a sentence: the kernel's, or why the case is left out */
+    struct kvg_values values; /* those that the kernel takes in some case */
+};
+
+/* A value, or a pair of values of two axes, that no case has. */
+struct kvg_check_refusal {
+    int n; /* 1: a value, 2: a pair */
+    enum kvg_axis axis[2];
+    char value[2][KVG_CHECK_WORD];
+    int by_kernel; /* 1: `supports` of the kernel said `why`; 0: such a case has no meaning, or is too large */
+    char why[256];
 };
 
 /* What `check` runs for one kernel. */
 struct kvg_check_space {
     struct kvg_check_axis axes[KVG_CHECK_AXES];
     int n;
+    struct kvg_check_refusal
+        *refusals; /* values in the order of the axes, then pairs that the kernel refuses */
+    int64_t n_refusals;
     struct kvg_cover cover; /* over axes[].values; no combinations if the kernel takes nothing */
     struct kvg_case *cases; /* those of cover.combinations, then boundary cases */
     int64_t count, n_pairs; /* cases; the first n_pairs of them are the combinations */
@@ -36,10 +46,5 @@ struct kvg_check_space {
 int kvg_check_space_make(const char *kernel, const struct kvg_plan_request *request,
                          struct kvg_check_space *space, struct kvg_error *error);
 void kvg_check_space_free(struct kvg_check_space *space);
-
-/* A sentence that says what rows of one kernel leave at values that hide faults: "batch above 1, HND, ...".
- * Only what the kernel takes is named. `rows` [count] are the cases that ran. Empty text if nothing is left. */
-int kvg_check_missing(const char *kernel, const struct kvg_case *cases, int64_t count, char *text,
-                      size_t size, struct kvg_error *error);
 
 #endif

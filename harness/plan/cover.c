@@ -92,8 +92,7 @@ static uint32_t draw(struct maker *m, int64_t n)
 static int try_random(struct maker *m, const struct pair *p)
 {
     const int64_t starts = m->space->n_starts + 1, i = draw(m, starts + m->cover->count);
-    memmove(m->from,
-            i < starts ? start_at(m, i) : m->cover->combinations + (i - starts) * m->space->axes,
+    memmove(m->from, i < starts ? start_at(m, i) : m->cover->combinations + (i - starts) * m->space->axes,
             (size_t)m->space->axes * sizeof *m->from);
     for (int changes = (int)draw(m, MOST_CHANGES) + 1; changes > 0; changes--) {
         const int k = (int)draw(m, m->space->axes);
