@@ -46,6 +46,7 @@ _Static_assert((int)LINES == (int)KVG_CHECK_AXES, "KVG_CHECK_AXES counts the lin
 /* Multiplications of one call, and elements of a cache, above which a case is too large for a plain kernel. */
 #define MOST_PRODUCTS (INT64_C(1) << 24)
 #define MOST_ELEMENTS (INT64_C(1) << 22)
+#define FAR_CHAIN 64 /* additions in FP32 */
 
 struct asking {
     const struct kvg_kernel *kernel;
@@ -79,14 +80,16 @@ static const char *conflict(const struct kvg_case *c)
     return NULL;
 }
 
+/* 1 if the sums of a logit lose too much for logits of 5.6e4: narrow ones, and long chains in FP32. */
 static int has_narrow_sums(const struct kvg_kernel *kernel, const struct kvg_case *c)
 {
-    struct kvg_arithmetic a = {.qk_accumulator_bits = 24, .pv_accumulator_bits = 24};
+    struct kvg_arithmetic a = {.qk_accumulator_bits = 24, .pv_accumulator_bits = 24, .qk_chain = 1};
     struct kvg_problem problem;
     kvg_case_problem(c, &problem);
     if (kernel->arithmetic && c->phase != KVG_PHASE_STORE)
         kernel->arithmetic(&problem, problem.max_seq_len, &a);
-    return a.qk_accumulator_bits < 24 || a.pv_accumulator_bits < 24;
+    const int64_t chain = a.qk_chain > 0 ? a.qk_chain : c->head_dim;
+    return a.qk_accumulator_bits < 24 || a.pv_accumulator_bits < 24 || chain > FAR_CHAIN;
 }
 
 static int is_small(const struct kvg_case *c)
@@ -118,7 +121,8 @@ static int takes(struct asking *a, struct kvg_case *c)
     if (conflict(c))
         return refuse(a, conflict(c));
     if (!strcmp(c->input, "far_logits") && has_narrow_sums(a->kernel, c))
-        return refuse(a, "sums of fewer than 24 bits have larger errors than such logits allow");
+        return refuse(a, "sums of fewer than 24 bits or of more than 64 additions have larger errors than "
+                         "such logits allow");
     if (!kvg_kernel_has_entry(a->kernel, c->phase)) {
         refuse(a, c->phase == KVG_PHASE_STORE ? "the kernel has no store" : "the kernel has no attention");
         a->by_kernel = 1;
@@ -160,7 +164,7 @@ static int takes_value(struct asking *a, int axis, int value)
                                          KVG_AXIS_CONTEXT,  KVG_AXIS_BATCH,      KVG_AXIS_CALIBRATION};
     enum { WIDE = sizeof wide / sizeof wide[0] };
     const struct kvg_check_space *s = a->space;
-    int at[WIDE], values[KVG_CHECK_AXES] = {0};
+    int at[WIDE] = {0}, values[KVG_CHECK_AXES] = {0};
     char first_why[sizeof a->why] = "";
     int first_by = 0;
     for (int w = 0; w < WIDE; w++)
