@@ -6,10 +6,10 @@
  *   1. in the first run
  *   2. in a second run, with the same bits if the kernel declares that it is deterministic
  *   3. in the timed calls
- *   4. in further runs (again.c), with NaN in a visible key (nan_keys.c), and with inputs that touch memory
- *      without access (edges.c)
+ *   4. in further runs (again.c)
  *   5. after Q, K and V have changed in place, in far pages (far.c), in another order (reorder.c), and
- *      with other sequences and query rows in the call (company.c)
+ *      with other sequences and query rows in the call (company.c), with NaN in a visible key (nan_keys.c), and
+ *      with inputs that touch memory without access (edges.c)
  *   6. on a cache that holds special codes (special_codes.c)
  * On path fp8 the quantising of Q is checked too (quantize.c).
  */
@@ -275,7 +275,10 @@ static int run_renewed(struct attention *a, int again)
     if (!failed)
         failed = kvg_attention_reorder(x, &a->args, expectation);
     if (!failed && again)
-        failed = kvg_attention_company(x, &a->args, expectation);
+        failed = kvg_attention_company(x, &a->args, expectation) ||
+                 kvg_attention_nan_keys(x, &a->args, expectation);
+    if (!failed)
+        failed = kvg_attention_edges(x, &a->args, expectation);
     kvg_expectation_free(expectation);
     return failed ? -1 : 0;
 }
@@ -307,16 +310,14 @@ static void verify_and_time(struct attention *a)
     kvg_stopwatch_turn(&x->watch, KVG_VERIFYING);
     kvg_outputs_remark(x);
     const int again = kvg_session_wants_again(x);
-    if (again && (kvg_attention_again(x, &a->args, a->expectation, a->arithmetic.deterministic) ||
-                  kvg_attention_nan_keys(x, &a->args, a->expectation)))
-        return;
-    if (kvg_attention_edges(x, &a->args, a->expectation))
+    if (again && kvg_attention_again(x, &a->args, a->expectation, a->arithmetic.deterministic))
         return;
     if (x->prepared.q8)
         kvg_execute_quantize_q(x);
     if (x->row->status != KVG_PASSED && x->row->status != KVG_MISTRUSTED)
         return;
-    if (kvg_session_wants_renewal(x) && run_renewed(a, again))
+    if (kvg_session_wants_renewal(x) ? run_renewed(a, again)
+                                     : kvg_attention_edges(x, &a->args, a->expectation))
         return;
     if (!x->timed || again)
         kvg_attention_special_codes(x, &a->args); /* the last run: it leaves other values */

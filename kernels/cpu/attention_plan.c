@@ -97,8 +97,8 @@ void kvg_attention_arithmetic(const struct kvg_attention_ops *ops, const struct 
     /* A sequence is computed by itself, and the split depends on max_q_len and max_seq_len alone. The rows of a
      * sequence are computed in strips, whose sums have another order when fewer rows are left: no
      * KVG_MOVE_CHUNKS. */
-    out->same_bits_under = KVG_MOVE_PAGES | KVG_MOVE_HEADS | KVG_MOVE_SEQUENCES | KVG_MOVE_WORK |
-                           KVG_MOVE_COMPANY;
+    out->same_bits_under =
+        KVG_MOVE_PAGES | KVG_MOVE_HEADS | KVG_MOVE_SEQUENCES | KVG_MOVE_WORK | KVG_MOVE_COMPANY;
 }
 
 static int64_t minimum(int64_t a, int64_t b)

@@ -173,7 +173,8 @@ static void arithmetic(const struct kvg_problem *p, int64_t seq_len, struct kvg_
     out->tile = 1;
     out->split_tokens = 0;
     out->deterministic = 1;
-    out->same_bits_under = KVG_MOVE_PAGES | KVG_MOVE_HEADS | KVG_MOVE_SEQUENCES | KVG_MOVE_COMPANY | KVG_MOVE_CHUNKS;
+    out->same_bits_under =
+        KVG_MOVE_PAGES | KVG_MOVE_HEADS | KVG_MOVE_SEQUENCES | KVG_MOVE_COMPANY | KVG_MOVE_CHUNKS;
     (void)seq_len;
 }
 

@@ -297,12 +297,12 @@ static void a_full_or_read_only_disk_leaves_the_old_file(void **state)
     (void)state;
     struct kvg_results old, new;
     struct kvg_error error = {0};
-    if (mount("none", folder, "tmpfs", 0, "size=512k") != 0) {
+    if (mount("none", folder, "tmpfs", 0, "size=1m") != 0) {
         print_message("no mount possible (%s): only the limit on the file size is tested\n", strerror(errno));
         skip();
     }
     sample_results(&old, 2);
-    sample_results(&new, 900);
+    sample_results(&new, 3000);
     int first = kvg_file_write(path, &old, &error);
     int full = kvg_file_write(path, &new, &error);
     char full_text[768], read_only_text[768];

@@ -305,7 +305,7 @@ static void wrong_stores_are_found(void **state)
     expect(&s, "store_by_reciprocal", "phase=store path=none calibration=none scheme=per_tensor",
            KVG_INCORRECT, "with special values");
     expect(&s, "fp8_dividing", "path=fp8 calibration=none scheme=per_tensor", KVG_INCORRECT,
-           "a Q whose quotients tie");
+           "a Q of special values");
     end(&s);
 }
 

@@ -222,7 +222,7 @@ static void written_gaps_of_caches_are_found(void **state)
         const struct kvg_views_sizes *s = &shapes[4];
         struct kvg_views v;
         kvg_views_make(kind, s, &v);
-        unsigned char *map[2], *buffer[2];
+        unsigned char *map[2] = {NULL}, *buffer[2] = {NULL};
         const struct kvg_cache_view *views[2] = {&v.k_cache, &v.v_cache};
         for (int t = 0; t < 2; t++) {
             map[t] = t && v.shared ? map[0] : new_map(views[t]->elements);
