@@ -18,8 +18,8 @@ static int key_of_problem(const struct kvg_row *row, char *text, size_t size)
     return 1;
 }
 
-/* Failed rows with a full report in a table without --all, and where `most` limits the rows. The others have two lines
- * each. */
+/* Failed rows with a full report in a table without --all, and where `most` limits the rows. The others have
+ * two lines each. */
 enum { BLOCKS = 12, FEW_BLOCKS = 2 };
 
 static void print_problem(struct kvg_table *t, const struct kvg_row *row, int64_t alike, int64_t number)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cmd_check.c: `kvgauge check KERNEL`: is a kernel right? It runs the cases of plan/check_space.h in a worker,
- * within a budget, and prints the verdict, the failed rows, what was covered and what the kernel refuses.
+ * cmd_check.c: `kvgauge check KERNEL`: is a kernel right? It runs the cases of plan/check_space.h in a
+ * worker, within a budget, and prints the verdict, the failed rows, what was covered and what the kernel
+ * refuses.
  */
 #include <math.h>
 #include <signal.h>
@@ -291,7 +292,7 @@ static void print_verdict(const struct check *c, const struct counts *n, int wid
         snprintf(text, sizeof text, "%s: %lld of %lld cases did not pass: %s.%s", kernel,
                  (long long)n->failed, (long long)n->ran, failures, gap);
     else if (!whole)
-        snprintf(text, sizeof text, "%s: the %lld cases that ran passed.%s", kernel, (long long)n->ran, gap);
+        snprintf(text, sizeof text, "%s: all %lld cases that ran passed.%s", kernel, (long long)n->ran, gap);
     else
         snprintf(text, sizeof text,
                  "%s: all %lld cases passed. They hold all %lld pairs of values that the kernel takes.",
@@ -378,8 +379,8 @@ static void print_covered(const struct check *c, int width)
     }
 }
 
-/* "soft_cap 2, 30; mask full; path fp8 with head_dim 64" of the refusals with the sentence of refusal `first`. A long
- * list is cut. */
+/* "soft_cap 2, 30; mask full; path fp8 with head_dim 64" of the refusals with the sentence of refusal
+ * `first`. A long list is cut. */
 static void list_refused(const struct kvg_check_space *s, int64_t first, char *text, size_t size)
 {
     const struct kvg_check_refusal *last = NULL;

@@ -232,7 +232,7 @@ static void say_not_covered(const struct kvg_run_command *command, const struct 
     }
     for (int64_t i = 0; i < plan->count; i++) {
         int64_t n = 0;
-        char missing[150]; /* one line of 200 columns, with what stands around it */
+        char missing[130]; /* one line of 200 columns, with what stands around it */
         struct kvg_error error;
         int seen = 0;
         for (int64_t j = 0; j < plan->count; j++)

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "ask_kernel.h"
+#include "check_rules.h"
 #include "kernels/registry.h"
 
 /* The values of an axis; the first is the usual one, with which every kernel should work. */
@@ -43,14 +44,6 @@ static const struct line check_axes[] = {
 enum { LINES = sizeof check_axes / sizeof check_axes[0] };
 _Static_assert((int)LINES == (int)KVG_CHECK_AXES, "KVG_CHECK_AXES counts the lines above");
 
-/* Multiplications of one call, and elements of a cache, above which a case is too large for a plain kernel. */
-#define MOST_PRODUCTS (INT64_C(1) << 24)
-#define MOST_ELEMENTS (INT64_C(1) << 22)
-
-/* Additions of a logit's longest chain in FP32 up to which input far_logits is used. Its logits are 5.6e4; an output of
- * zeros has 2.4 times the allowed error at 64 additions, 1.3 at 96 and 0.8 at 128. Below 1 a case shows nothing. */
-#define FAR_CHAIN 64
-
 /* Values, by number, of all axes. */
 typedef int combination[KVG_CHECK_AXES];
 
@@ -64,6 +57,9 @@ struct asking {
     combination *bases; /* combinations that the kernel takes, the first one with the most usual values */
     int64_t n_bases;
     unsigned char *taken[KVG_CHECK_AXES]; /* 1 for each value in a base */
+    int asked_before;                     /* 1: the next two are set */
+    combination asked_values;
+    struct kvg_case asked; /* of asked_values, not completed */
 };
 
 /* ---------------------------------------------------------------- one case */
@@ -73,41 +69,6 @@ static int refuse(struct asking *a, const char *why)
     snprintf(a->why, sizeof a->why, "%.*s", (int)sizeof a->why - 1, why);
     a->by_kernel = 0;
     return 0;
-}
-
-/* Values that go together, beside those of meaning.c. */
-static const char *conflict(const struct kvg_case *c)
-{
-    const int store = c->phase == KVG_PHASE_STORE;
-    if (store && (c->window > 0 || c->soft_cap > 0 || c->softmax_scale > 0 || c->mask != KVG_MASK_CAUSAL))
-        return "a store has no window, soft cap, softmax scale or mask";
-    if (c->batch == 1 && c->lengths != KVG_LENGTHS_UNIFORM)
-        return "one sequence has one length";
-    if (!strcmp(c->input, "far_logits") && (c->path == KVG_PATH_FP8 || c->softmax_scale > 0))
-        return "such large logits have rounding errors beside which zeros would pass";
-    if (!strcmp(c->input, "faint") &&
-        (c->context < 65 || c->window > 0 || c->batch > 1 || c->softmax_scale > 0))
-        return "without other keys in sight the output of input faint is zero";
-    return NULL;
-}
-
-/* Rounding errors of a logit grow with the chain and with the unit of the sum. */
-static int has_coarse_logits(const struct kvg_kernel *kernel, const struct kvg_case *c)
-{
-    struct kvg_arithmetic a = {.qk_accumulator_bits = 24, .pv_accumulator_bits = 24};
-    struct kvg_problem problem;
-    kvg_case_problem(c, &problem);
-    if (kernel->arithmetic && c->phase != KVG_PHASE_STORE)
-        kernel->arithmetic(&problem, problem.max_seq_len, &a);
-    return a.qk_accumulator_bits < 24 || a.pv_accumulator_bits < 24 ||
-           (c->phase != KVG_PHASE_STORE && (a.qk_chain > 0 ? a.qk_chain : c->head_dim) > FAR_CHAIN);
-}
-
-static int is_small(const struct kvg_case *c)
-{
-    const int64_t keys = c->batch * c->context, rows = c->phase == KVG_PHASE_STORE ? 0 : c->q_len;
-    return keys * c->kv_heads * c->head_dim <= MOST_ELEMENTS &&
-           keys * (rows > 1 ? rows : 1) * c->q_heads * c->head_dim <= MOST_PRODUCTS;
 }
 
 /* Completes the case and asks. 1, or 0 with a->why. */
@@ -129,8 +90,8 @@ static int takes(struct asking *a, struct kvg_case *c)
         return refuse(a, "a bf16 cache has no scales");
     if (kvg_case_without_meaning(c, why, sizeof why))
         return refuse(a, why);
-    if (conflict(c))
-        return refuse(a, conflict(c));
+    if (kvg_check_conflict(c))
+        return refuse(a, kvg_check_conflict(c));
     if (!kvg_kernel_has_entry(a->kernel, c->phase)) {
         refuse(a, c->phase == KVG_PHASE_STORE ? "the kernel has no store" : "the kernel has no attention");
         a->by_kernel = 1;
@@ -142,10 +103,8 @@ static int takes(struct asking *a, struct kvg_case *c)
         a->by_kernel = 1;
         return 0;
     }
-    if (!strcmp(c->input, "far_logits") && has_coarse_logits(a->kernel, c))
-        return refuse(a, "sums of fewer than 24 bits or of more than 64 additions have larger errors than "
-                         "such logits allow");
-    return is_small(c) ? 1 : refuse(a, "too large for a check");
+    const char *unfit = kvg_check_unfit(a->kernel, c);
+    return unfit ? refuse(a, unfit) : 1;
 }
 
 /* The case of a combination of values. */
@@ -156,11 +115,19 @@ static void build(const struct kvg_check_space *s, const int *values, struct kvg
         kvg_case_set(c, s->axes[i].axis, s->axes[i].values.text[values[i]], NULL);
 }
 
+/* Searches ask for many combinations that differ in one or two axes, so only these are set again. */
 static int allowed(void *context, const int *values)
 {
     struct asking *a = context;
-    struct kvg_case c;
-    build(a->space, values, &c);
+    const struct kvg_check_space *s = a->space;
+    if (!a->asked_before)
+        build(s, values, &a->asked);
+    for (int i = 0; i < s->n && a->asked_before; i++)
+        if (values[i] != a->asked_values[i])
+            kvg_case_set(&a->asked, s->axes[i].axis, s->axes[i].values.text[values[i]], NULL);
+    memcpy(a->asked_values, values, sizeof a->asked_values);
+    a->asked_before = 1;
+    struct kvg_case c = a->asked;
     return takes(a, &c);
 }
 
@@ -213,7 +180,8 @@ static int all_taken(const struct asking *a, const int *at)
     return 1;
 }
 
-/* Tries all combinations of `structure`, beside the values given for the other axes, until each value was taken. */
+/* Tries all combinations of `structure`, beside the values given for the other axes, until each value was
+ * taken. */
 static int try_structure(struct asking *a, int *values)
 {
     int at[STRUCTURE] = {0};
@@ -234,8 +202,8 @@ static int try_structure(struct asking *a, int *values)
     }
 }
 
-/* Finds bases. The other axes have their first values, or, for a kernel that takes none of these, one sequence or a
- * full mask. */
+/* Finds bases. The other axes have their first values, or, for a kernel that takes none of these, one
+ * sequence or a full mask. */
 static int find_bases(struct asking *a)
 {
     const int batch = place_of(a->space, KVG_AXIS_BATCH), mask = place_of(a->space, KVG_AXIS_MASK);
@@ -268,8 +236,8 @@ static int change_axes(struct asking *a, int *values, int axis, int from, int de
     return 0;
 }
 
-/* Looks for a combination with the value near the bases. 1 with a new base; 0 with a->why, the kernel's sentence where
- * it has one; -1 on out of memory. */
+/* Looks for a combination with the value near the bases. 1 with a new base; 0 with a->why, the kernel's
+ * sentence where it has one; -1 on out of memory. */
 static int find_value(struct asking *a, int axis, int value)
 {
     char why[sizeof a->why] = "";
@@ -361,6 +329,7 @@ static int keep_taken(struct asking *a)
         }
     for (int axis = 0; axis < s->n; axis++)
         drop_refused(a, axis);
+    a->asked_before = 0; /* the numbers of values have changed */
     return 0;
 }
 
@@ -467,8 +436,8 @@ static int add_boundary(struct asking *a, const struct kvg_case *base, int64_t c
     return takes(a, &c) ? add_case(a->space, &c) : 0;
 }
 
-/* Decode of lengths one beside the tile and the split that the kernel declares. With a window the first splits have no
- * visible key; with ragged lengths some splits of the shorter sequences have no key at all. */
+/* Decode of lengths one beside the tile and the split that the kernel declares. With a window the first
+ * splits have no visible key; with ragged lengths some splits of the shorter sequences have no key at all. */
 static int add_boundaries(struct asking *a, enum kvg_path path)
 {
     enum { BESIDE_SPLIT_WINDOW = 40 };

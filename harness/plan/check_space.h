@@ -25,7 +25,7 @@ struct kvg_check_refusal {
     int n; /* 1: a value, 2: a pair */
     enum kvg_axis axis[2];
     char value[2][KVG_CHECK_WORD];
-    int by_kernel; /* 1: `supports` of the kernel said `why`; 0: such a case has no meaning, or is too large */
+    int by_kernel; /* 1: `why` is a sentence of `supports`; 0: such a case has no meaning or is too large */
     char why[256];
 };
 

@@ -66,7 +66,8 @@ static const int *start_at(struct maker *m, int64_t i)
     return m->from;
 }
 
-/* Tries every other value of one axis after axis `from`; with depth 2 also of a second one. m->now holds the pair. */
+/* Tries every other value of one axis after axis `from`; with depth 2 also of a second one. m->now holds the
+ * pair. */
 static int change_axes(struct maker *m, const struct pair *p, int from, int depth)
 {
     for (int k = from; k < m->space->axes; k++) {
@@ -101,8 +102,8 @@ static int try_random(struct maker *m, const struct pair *p)
     return try_from(m, m->from, p);
 }
 
-/* Puts the pair into m->now with other values with which it is allowed. 0 if none is found. `again`: changes of the
- * starts were tried before. */
+/* Puts the pair into m->now with other values with which it is allowed. 0 if none is found. `again`: changes
+ * of the starts were tried before. */
 static int find_start(struct maker *m, const struct pair *p, int again)
 {
     const int64_t starts = m->space->n_starts + 1;

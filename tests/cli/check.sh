@@ -1,4 +1,4 @@
-# kvgauge check: a right kernel, a faulty plug-in, a budget that ends first, a dry run, wrong requests.
+# kvgauge check: a right kernel, a budget that ends first, a dry run, wrong requests, faulty plug-ins, refused pairs.
 few="--context 17,33 --heads 4/2,3/1 --head-dim 64 --input normal --block-size 16 --batch 1,2 --threads 1"
 "$KVGAUGE" check cpu/dequant_scalar $few --quiet > out; echo "exit $?"; head -1 out; grep -E '^  (layout|views|phase store)' out
 ls # no result file is left
@@ -9,3 +9,12 @@ for wrong in "" "cpu/dequant_scalar cpu/fp8_scalar" "cpu/nothing" "cpu/dequant_s
     "cpu/dequant_scalar --suite quick" "cpu/dequant_scalar --head-dim x" "cpu/dequant_scalar --path fp8"; do
     "$KVGAUGE" check $wrong > out 2>&1; code=$?; head -1 out; echo "exit $code"
 done
+# a crash and a refusal are reported and do not end the check; the pairs that a kernel refuses are named
+gcc -O1 -shared -fPIC -I "$KVG_SOURCE/kernels" -o faulty.so "$KVG_SOURCE/tests/plugins/faulty.c" -lm
+tiny="--context 17 --heads 4/2 --head-dim 64 --input normal --block-size 16 --batch 2 --threads 1 --window 0 --views dense"
+for fault in crashes zeros takes_nothing; do
+    "$KVGAUGE" check faulty/$fault --plugin faulty.so $tiny --quiet > out 2>&1; echo "exit $?"; head -3 out; grep -E 'more failed rows|keeps all' out
+done
+sed 's/p->soft_cap == 0.0f)/p->soft_cap == 0.0f \&\& (p->max_q_len < 5 || p->head_dim == 64))/' "$KVG_SOURCE/kernels/example_plugin/naive.c" > narrow.c
+gcc -std=c11 -O2 -shared -fPIC -I "$KVG_SOURCE/kernels" -o narrow.so narrow.c -lm
+COLUMNS=80 "$KVGAUGE" check example/naive --plugin ./narrow.so --context 17,33 --heads 4/2 --head-dim 64,80 --input normal --block-size 16 --batch 2 --threads 1 --quiet > out; echo "exit $?"; sed -n '/because the kernel refuses/,$p' out

@@ -6,11 +6,13 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
+#include "harness/plan/check_missing.h"
 #include "harness/plan/check_space.h"
 #include "harness/plan/cover.h"
 #include "kernels/registry.h"
@@ -25,13 +27,21 @@ static int anything(void *context, const int *values)
     return 1;
 }
 
-/* Value 1 of axis 1 only with value 2 of axis 2; values 4 of axis 3 and 5 of axis 5 never together; axis 4 must be 0
- * unless axis 0 is 3. */
+/* Value 1 of axis 1 only with value 2 of axis 2; values 4 of axis 3 and 5 of axis 5 never together; axis 4
+ * must be 0 unless axis 0 is 3. */
 static int with_rules(void *context, const int *values)
 {
     (void)context;
     return (values[1] != 1 || values[2] == 2) && !(values[3] == 4 && values[5] == 5) &&
            (values[4] == 0 || values[0] == 3);
+}
+
+/* Value 1 of axis 0 needs three other values; value 2 of it needs four. */
+static int with_rare_values(void *context, const int *values)
+{
+    (void)context;
+    return (values[0] != 1 || (values[1] == 1 && values[2] == 2 && values[3] == 4)) &&
+           (values[0] != 2 || (values[2] == 1 && values[3] == 3 && values[4] == 1 && values[5] == 5));
 }
 
 /* 1 if some combination at all holds the pair: by trying all 4 * 2 * 3 * 5 * 2 * 6 * 3 of them. */
@@ -49,9 +59,9 @@ static int exists(int (*allowed)(void *, const int *), int a, int u, int b, int 
     }
 }
 
-static void check(int (*allowed)(void *, const int *))
+static void check(int (*allowed)(void *, const int *), const int *starts, int64_t n_starts)
 {
-    const struct kvg_cover_space space = {AXES, sizes, allowed, NULL};
+    const struct kvg_cover_space space = {AXES, sizes, allowed, NULL, starts, n_starts};
     struct kvg_cover cover;
     int64_t possible = 0, impossible = 0;
     assert_int_equal(kvg_cover_make(&space, &cover), 0);
@@ -82,13 +92,21 @@ static void check(int (*allowed)(void *, const int *))
 static void every_pair_is_in_a_combination(void **state)
 {
     (void)state;
-    check(anything);
+    check(anything, NULL, 0);
 }
 
 static void rules_are_kept(void **state)
 {
     (void)state;
-    check(with_rules);
+    check(with_rules, NULL, 0);
+}
+
+static void rare_values_are_found(void **state)
+{
+    static const int starts[2 * AXES] = {1, 1, 2, 4, 0, 0, 0, 2, 0, 1, 3, 1, 5, 0};
+    (void)state;
+    check(with_rare_values, NULL, 0);
+    check(with_rare_values, starts, 2);
 }
 
 static int nothing(void *context, const int *values)
@@ -101,7 +119,8 @@ static int nothing(void *context, const int *values)
 static void one_value_each_is_one_combination(void **state)
 {
     const int one[2] = {1, 1};
-    const struct kvg_cover_space single = {2, one, anything, NULL}, none = {2, one, nothing, NULL};
+    const struct kvg_cover_space single = {2, one, anything, NULL, NULL, 0},
+                                 none = {2, one, nothing, NULL, NULL, 0};
     struct kvg_cover cover;
     (void)state;
     assert_int_equal(kvg_cover_make(&single, &cover), 0);
@@ -148,6 +167,205 @@ static void a_kernel_gets_what_it_takes(void **state)
     kvg_check_space_free(&s);
 }
 
+static const struct kvg_check_axis *line_of(const struct kvg_check_space *s, enum kvg_axis axis)
+{
+    for (int i = 0; i < s->n; i++)
+        if (s->axes[i].axis == axis)
+            return &s->axes[i];
+    fail_msg("axis %d is not varied", axis);
+    return NULL;
+}
+
+static enum kvg_pair pair_of(const struct kvg_check_space *s, enum kvg_axis a, const char *u, enum kvg_axis b,
+                             const char *v)
+{
+    const struct kvg_check_axis *x = line_of(s, a), *y = line_of(s, b);
+    for (int64_t i = 0; i < x->values.count; i++)
+        for (int64_t j = 0; j < y->values.count; j++)
+            if (strcmp(x->values.text[i], u) == 0 && strcmp(y->values.text[j], v) == 0)
+                return kvg_cover_pair(&s->cover, (int)(x - s->axes), (int)i, (int)(y - s->axes), (int)j);
+    fail_msg("%s or %s is not tried", u, v);
+    return KVG_PAIR_MISSING;
+}
+
+static int has_value(const struct kvg_case *c, const struct kvg_check_axis *x, int64_t i)
+{
+    char text[128];
+    kvg_case_get(c, x->axis, text, sizeof text);
+    return strcmp(text, x->values.text[i]) == 0;
+}
+
+/* The complete cases hold the pairs that the cover promises. A complete case has no q_len=auto. */
+static void cases_hold_the_pairs(void **state)
+{
+    struct kvg_plan_request request = {0};
+    struct kvg_check_space s;
+    struct kvg_error error;
+    (void)state;
+    assert_int_equal(kvg_check_space_make("cpu/dequant_scalar", &request, &s, &error), 0);
+    for (int a = 0; a < s.n; a++)
+        for (int b = a + 1; b < s.n; b++) {
+            const struct kvg_check_axis *x = &s.axes[a], *y = &s.axes[b];
+            for (int64_t u = 0; u < x->values.count; u++)
+                for (int64_t v = 0; v < y->values.count; v++) {
+                    int held = 0;
+                    if (x->axis == KVG_AXIS_Q_LEN || y->axis == KVG_AXIS_Q_LEN)
+                        continue;
+                    for (int64_t i = 0; i < s.n_pairs; i++)
+                        held |= has_value(&s.cases[i], x, u) && has_value(&s.cases[i], y, v);
+                    assert_int_equal(kvg_cover_pair(&s.cover, a, (int)u, b, (int)v) == KVG_PAIR_COVERED,
+                                     held);
+                }
+        }
+    /* possible with one or two other values away from the usual ones */
+    assert_int_equal(pair_of(&s, KVG_AXIS_PHASE, "decode", KVG_AXIS_INPUT, "faint"), KVG_PAIR_COVERED);
+    assert_int_equal(pair_of(&s, KVG_AXIS_PHASE, "prefill", KVG_AXIS_INPUT, "faint"), KVG_PAIR_COVERED);
+    assert_int_equal(pair_of(&s, KVG_AXIS_PHASE, "prefill", KVG_AXIS_CONTEXT, "300"), KVG_PAIR_COVERED);
+    /* a bf16 cache has no scales; one sequence has one length */
+    assert_int_equal(pair_of(&s, KVG_AXIS_KV_CACHE_DTYPE, "auto", KVG_AXIS_SCHEME, "per_head"),
+                     KVG_PAIR_IMPOSSIBLE);
+    assert_int_equal(pair_of(&s, KVG_AXIS_BATCH, "1", KVG_AXIS_LENGTHS, "ragged"), KVG_PAIR_IMPOSSIBLE);
+    kvg_check_space_free(&s);
+}
+
+/* Far from every usual value: bf16, head_dim 64, HND pages of 64, one sequence, and many queries with 8/2
+ * heads only. */
+static int takes_little(const struct kvg_problem *p, char *why, size_t size)
+{
+    if (p->path == KVG_PATH_DEQUANT && p->kv_dtype == KVG_BF16 && p->head_dim == 64 && p->block_size == 64 &&
+        p->layout == KVG_HND && p->batch == 1 && (p->max_q_len <= 2 || (p->q_heads == 8 && p->kv_heads == 2)))
+        return 1;
+    snprintf(why, size, "too narrow");
+    return 0;
+}
+
+static int takes_none(const struct kvg_problem *p, char *why, size_t size)
+{
+    (void)p;
+    snprintf(why, size, "no such machine");
+    return 0;
+}
+
+/* FP32 sums over the whole head_dim, one key a tile, splits of 96 keys. */
+static void plain_sums(const struct kvg_problem *p, int64_t seq_len, struct kvg_arithmetic *out)
+{
+    (void)p;
+    (void)seq_len;
+    *out = (struct kvg_arithmetic){
+        .qk_accumulator_bits = 24, .pv_accumulator_bits = 24, .tile = 8, .split_tokens = 96};
+}
+
+static int attend_nothing(const struct kvg_attention_args *args)
+{
+    (void)args;
+    return KVG_OK;
+}
+
+static int takes_dequant(const struct kvg_problem *p, char *why, size_t size)
+{
+    snprintf(why, size, "path fp8");
+    return p->path == KVG_PATH_DEQUANT;
+}
+
+#define KERNEL(id, takes)                                                                                    \
+    {                                                                                                        \
+        .abi_version = KVG_KERNEL_ABI_VERSION, .struct_size = sizeof(struct kvg_kernel), .name = id,         \
+        .summary = "of this test", .supports = takes, .arithmetic = plain_sums, .attention = attend_nothing  \
+    }
+static const struct kvg_kernel little = KERNEL("test/little", takes_little),
+                               none = KERNEL("test/none", takes_none),
+                               plain = KERNEL("test/plain", takes_dequant);
+
+static int add_kernels(void **state)
+{
+    static const struct kvg_kernel *const list[] = {&little, &none, &plain};
+    char why[200];
+    (void)state;
+    return kvg_registry_add("this test", list, 3, why, sizeof why);
+}
+
+static int64_t refusals_with(const struct kvg_check_space *s, int n, int by_kernel, const char *why)
+{
+    int64_t found = 0;
+    for (int64_t i = 0; i < s->n_refusals; i++)
+        found += s->refusals[i].n == n && s->refusals[i].by_kernel == by_kernel &&
+                 strstr(s->refusals[i].why, why) != NULL;
+    return found;
+}
+
+static void a_narrow_kernel_is_found(void **state)
+{
+    struct kvg_plan_request request = {0};
+    struct kvg_check_space s;
+    struct kvg_error error;
+    (void)state;
+    assert_int_equal(kvg_check_space_make("test/little", &request, &s, &error), 0);
+    assert_true(s.n_pairs > 50);
+    assert_int_equal(with(&s, KVG_AXIS_KV_CACHE_DTYPE, "auto"), s.count);
+    assert_int_equal(with(&s, KVG_AXIS_LAYOUT, "HND"), s.count);
+    assert_int_equal(with(&s, KVG_AXIS_HEAD_DIM, "64"), s.count);
+    assert_int_equal(with(&s, KVG_AXIS_BATCH, "1"), s.count);
+    assert_true(with(&s, KVG_AXIS_PHASE, "prefill") > 0 && with(&s, KVG_AXIS_PHASE, "append") > 0);
+    assert_int_equal(s.refusals[0].axis[0], KVG_AXIS_PHASE);
+    assert_string_equal(s.refusals[0].value[0], "store");
+    assert_string_equal(s.refusals[0].why, "the kernel has no store");
+    /* 3 dtypes (one of them is the reason of path fp8 too), 3 batches, 4 head_dims, 4 page sizes, NHD */
+    assert_int_equal(refusals_with(&s, 1, 1, "too narrow"), 3 + 3 + 4 + 4 + 1);
+    /* q_len 5 and 17 with each of the 11 other heads */
+    int64_t with_heads = 0;
+    for (int64_t i = 0; i < s.n_refusals; i++)
+        with_heads += s.refusals[i].n == 2 && s.refusals[i].axis[0] == KVG_AXIS_Q_LEN &&
+                      s.refusals[i].axis[1] == KVG_AXIS_HEADS;
+    assert_int_equal(with_heads, 2 * 11);
+    kvg_check_space_free(&s);
+}
+
+static void a_kernel_that_takes_nothing_has_no_cases(void **state)
+{
+    struct kvg_plan_request request = {0};
+    struct kvg_check_space s;
+    struct kvg_error error;
+    (void)state;
+    assert_int_equal(kvg_check_space_make("test/none", &request, &s, &error), 0);
+    assert_int_equal(s.count, 0);
+    assert_true(refusals_with(&s, 1, 1, "no such machine") > 0);
+    kvg_check_space_free(&s);
+}
+
+static int64_t with_context(const struct kvg_check_space *s, int64_t context, int64_t window, int ragged)
+{
+    int64_t n = 0;
+    for (int64_t i = s->n_pairs; i < s->count; i++)
+        n += s->cases[i].context == context && s->cases[i].window == window &&
+             (s->cases[i].lengths == KVG_LENGTHS_RAGGED) == ragged;
+    return n;
+}
+
+/* plain_sums: tiles of 8, splits of 96 keys. */
+static void lengths_follow_the_declaration(void **state)
+{
+    static const int64_t lengths[] = {7, 8, 9, 17, 96, 97, 2 * 96 + 8 + 1};
+    struct kvg_plan_request request = {0};
+    struct kvg_check_space s;
+    struct kvg_error error;
+    (void)state;
+    assert_int_equal(kvg_check_space_make("test/plain", &request, &s, &error), 0);
+    assert_int_equal(s.count - s.n_pairs, 3 * 7);
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        assert_int_equal(with_context(&s, lengths[i], 0, 0), 1);
+        assert_int_equal(with_context(&s, lengths[i], 40, 0), 1);
+        assert_int_equal(with_context(&s, lengths[i], 0, 1), 1);
+    }
+    for (int64_t i = 0; i < s.count; i++) /* sums over head_dim: too long for far logits from 80 on */
+        assert_true(strcmp(s.cases[i].input, "far_logits") != 0 || s.cases[i].head_dim == 64);
+    kvg_check_space_free(&s);
+    request.axis[KVG_AXIS_CONTEXT] = "33"; /* an option restricts its axis */
+    request.axis[KVG_AXIS_INPUT] = "normal";
+    assert_int_equal(kvg_check_space_make("test/plain", &request, &s, &error), 0);
+    assert_int_equal(with(&s, KVG_AXIS_CONTEXT, "33"), s.count);
+    kvg_check_space_free(&s);
+}
+
 static void wrong_requests_are_errors(void **state)
 {
     struct kvg_plan_request request = {0};
@@ -191,14 +409,24 @@ static void a_run_says_what_it_leaves_out(void **state)
                 "q_len=4 mask=causal");
     assert_int_equal(kvg_check_missing("cpu/dequant_scalar", c, 2, text, sizeof text, &error), 0);
     assert_string_equal(text, "");
+    assert_int_equal(kvg_check_missing("cpu/dequant_scalar", c, 1, text, 50, &error), 0);
+    assert_string_equal(text, "batch above 1, scales other than 1, and 9 more");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_pair_is_in_a_combination),    cmocka_unit_test(rules_are_kept),
-        cmocka_unit_test(one_value_each_is_one_combination), cmocka_unit_test(a_kernel_gets_what_it_takes),
-        cmocka_unit_test(wrong_requests_are_errors),         cmocka_unit_test(a_run_says_what_it_leaves_out),
+        cmocka_unit_test(every_pair_is_in_a_combination),
+        cmocka_unit_test(rules_are_kept),
+        cmocka_unit_test(rare_values_are_found),
+        cmocka_unit_test(cases_hold_the_pairs),
+        cmocka_unit_test(a_narrow_kernel_is_found),
+        cmocka_unit_test(a_kernel_that_takes_nothing_has_no_cases),
+        cmocka_unit_test(lengths_follow_the_declaration),
+        cmocka_unit_test(one_value_each_is_one_combination),
+        cmocka_unit_test(a_kernel_gets_what_it_takes),
+        cmocka_unit_test(wrong_requests_are_errors),
+        cmocka_unit_test(a_run_says_what_it_leaves_out),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, add_kernels, NULL);
 }
