@@ -323,7 +323,7 @@ static int by_rows(const void *a, const void *b)
 /* What the failed rows are suspected of, the most frequent first. */
 static void print_suspicions(const struct check *c, int width)
 {
-    struct suspicion found[32];
+    struct suspicion found[32] = {0};
     size_t n = 0;
     char text[500] = "Suspected:";
     for (int64_t i = 0; i < c->results.count; i++) {

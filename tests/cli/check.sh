@@ -10,11 +10,11 @@ for wrong in "" "cpu/dequant_scalar cpu/fp8_scalar" "cpu/nothing" "cpu/dequant_s
     "$KVGAUGE" check $wrong > out 2>&1; code=$?; head -1 out; echo "exit $code"
 done
 # a crash and a refusal are reported and do not end the check; the pairs that a kernel refuses are named
-gcc -O1 -shared -fPIC -I "$KVG_SOURCE/kernels" -o faulty.so "$KVG_SOURCE/tests/plugins/faulty.c" -lm
+${CC:-cc} -O1 -shared -fPIC -I "$KVG_SOURCE/kernels" -o faulty.so "$KVG_SOURCE/tests/plugins/faulty.c" -lm
 tiny="--context 17 --heads 4/2 --head-dim 64 --input normal --block-size 16 --batch 2 --threads 1 --window 0 --views dense"
 for fault in crashes zeros takes_nothing; do
     "$KVGAUGE" check faulty/$fault --plugin faulty.so $tiny --quiet > out 2>&1; echo "exit $?"; head -3 out; grep -E 'more failed rows|keeps all' out
 done
 sed 's/p->soft_cap == 0.0f)/p->soft_cap == 0.0f \&\& (p->max_q_len < 5 || p->head_dim == 64))/' "$KVG_SOURCE/kernels/example_plugin/naive.c" > narrow.c
-gcc -std=c11 -O2 -shared -fPIC -I "$KVG_SOURCE/kernels" -o narrow.so narrow.c -lm
+${CC:-cc} -std=c11 -O2 -shared -fPIC -I "$KVG_SOURCE/kernels" -o narrow.so narrow.c -lm
 COLUMNS=80 "$KVGAUGE" check example/naive --plugin ./narrow.so --context 17,33 --heads 4/2 --head-dim 64,80 --input normal --block-size 16 --batch 2 --threads 1 --quiet > out; echo "exit $?"; sed -n '/because the kernel refuses/,$p' out
