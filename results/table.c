@@ -72,7 +72,12 @@ static void print_verdict(struct kvg_table *t, int64_t superseded)
         fprintf(t->out, " %lld earlier attempt%s not counted.", (long long)superseded,
                 superseded == 1 ? " is" : "s are");
     fputc('\n', t->out);
-    if (fact_number(&t->results->run, "complete") == 0.0)
+    const struct kvg_fact *argv = kvg_facts_find(&t->results->run, "argv");
+    if (fact_number(&t->results->run, "complete") != 0.0)
+        return;
+    if (argv && argv->text && strncmp(argv->text, "kvgauge check", 13) == 0)
+        kvg_table_say(t, "The check did not end: some planned cases have no row.");
+    else
         kvg_table_say(t, "The run was interrupted: some planned cases have no row. Continue it with "
                          "kvgauge run --resume.");
 }

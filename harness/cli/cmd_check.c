@@ -196,8 +196,8 @@ static int open_files(struct check *c, int argc, char **argv, struct kvg_error *
         return 0;
     if (kvg_run_files_name(&c->files, c->command->out, "check", error))
         return -1;
-    if (kvg_run_facts_add(&run, argc, argv, "check", 0) || kvg_machine_facts(&machine) ||
-        kvg_device_facts(&machine))
+    if (kvg_run_facts_add(&run, "check", argc, argv, "check", c->space.cases[0].seed) ||
+        kvg_machine_facts(&machine) || kvg_device_facts(&machine))
         failed = kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory");
     if (!failed)
         failed = kvg_run_files_create(&c->files, &run, &machine, (INT64_C(1) << 20) + c->space.count * 8192,

@@ -276,8 +276,9 @@ static int open_files(const struct kvg_run_command *command, int argc, char **ar
         return kvg_run_files_resume(files, earlier, error);
     int64_t bytes = (INT64_C(1) << 20) + plan->count * 8192;
     int failed = 0;
-    if (kvg_run_facts_add(&run, argc, argv, plan->name, plan->cases[0].seed) || kvg_machine_facts(&machine) ||
-        kvg_device_facts(&machine) || kvg_facts_set_number(&machine, "roof_threads", (double)threads))
+    if (kvg_run_facts_add(&run, "run", argc, argv, plan->name, plan->cases[0].seed) ||
+        kvg_machine_facts(&machine) || kvg_device_facts(&machine) ||
+        kvg_facts_set_number(&machine, "roof_threads", (double)threads))
         failed = kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory");
     if (!failed)
         failed = kvg_worker_add_roofs(worker, threads, times_anything(command, plan), &machine, error);

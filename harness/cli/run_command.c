@@ -261,6 +261,13 @@ static int recall(struct kvg_run_command *command, struct kvg_error *error)
         return kvg_fail(error, KVG_EXIT_USAGE, "%s: the journal holds no command line; give --suite or axes",
                         files.journal_path);
     }
+    if (strcmp(argv[1], "run") != 0) {
+        const int code = kvg_fail(error, KVG_EXIT_USAGE,
+                                  "%s: it is of kvgauge %s, which cannot be continued; run that again",
+                                  files.journal_path, argv[1]);
+        kvg_argv_free(argv);
+        return code;
+    }
     /* "kvgauge run ...": the options follow the second word */
     int failed = parse_command(argc - 1, argv + 1, &recorded, error);
     recorded.recalled = argv;

@@ -263,11 +263,12 @@ static int new_uuid(char text[40])
     return kvg_read_line("/proc/sys/kernel/random/uuid", text, 40);
 }
 
-int kvg_run_facts_add(struct kvg_facts *facts, int argc, char **argv, const char *suite, uint64_t seed)
+int kvg_run_facts_add(struct kvg_facts *facts, const char *command, int argc, char **argv, const char *suite,
+                      uint64_t seed)
 {
     char uuid[40], created[KVG_UTC_MAX], generator[64];
     char *rest = kvg_argv_quote(argc - 1, argv + 1), *line = NULL;
-    if (rest && asprintf(&line, "kvgauge run%s%s", rest[0] ? " " : "", rest) < 0)
+    if (rest && asprintf(&line, "kvgauge %s%s%s", command, rest[0] ? " " : "", rest) < 0)
         line = NULL;
     free(rest);
     if (new_uuid(uuid))

@@ -18,3 +18,6 @@ done
 sed 's/p->soft_cap == 0.0f)/p->soft_cap == 0.0f \&\& (p->max_q_len < 5 || p->head_dim == 64))/' "$KVG_SOURCE/kernels/example_plugin/naive.c" > narrow.c
 ${CC:-cc} -std=c11 -O2 -shared -fPIC -I "$KVG_SOURCE/kernels" -o narrow.so narrow.c -lm
 COLUMNS=80 "$KVGAUGE" check example/naive --plugin ./narrow.so --context 17,33 --heads 4/2 --head-dim 64,80 --input normal --block-size 16 --batch 2 --threads 1 --quiet > out; echo "exit $?"; sed -n '/because the kernel refuses/,$p' out
+# the result file has the command; run does not continue a check
+/usr/bin/python3 -c 'import json; print(json.loads(open("r.jsonl").readline())["run"]["argv"][:20])'
+"$KVGAUGE" run --resume r.jsonl 2>&1; echo "exit $?"

@@ -22,7 +22,7 @@ static void two_runs_of_one_second(void **state)
     struct kvg_error error;
     char *argv[] = {"kvgauge", "run", NULL};
     (void)state;
-    assert_int_equal(kvg_run_facts_add(&run, 2, argv, "two_at_once", 0), 0);
+    assert_int_equal(kvg_run_facts_add(&run, "run", 2, argv, "two_at_once", 0), 0);
     for (int i = 0; i < 2; i++)
         assert_int_equal(kvg_run_files_name(&files[i], NULL, "two_at_once", &error), 0);
     snprintf(files[1].h5, sizeof files[1].h5, "%s", files[0].h5); /* in case a new second has begun */
