@@ -314,7 +314,12 @@ void kvg_prepared_special(struct kvg_prepared *p, const struct kvg_special *spec
 
 /* ---------------------------------------------------------------- codes */
 
-enum { CODES = 8, CODES_OF_K = 4 };
+enum {
+    CODES = 8,
+    CODES_OF_K = 4,
+    LARGEST = 5
+};                                  /* K takes the first codes and one of the two from LARGEST on */
+enum { EVERY = 4, EVERY_OF_K = 1 }; /* K of every fourth key, from the last but one on */
 #define LOGIT_DEVIATION 1.5
 
 /* Magnitude code of the smallest normal. The codes below it are subnormal. */
@@ -347,27 +352,25 @@ static uint8_t *row_of(const struct kvg_prepared *p, const struct kvg_pages *pag
            head * pages->stride_head;
 }
 
+/* V has a code in the same dims of all keys, so a V that is read wrong shows whatever the weights are. */
 static void write_largest(const struct kvg_prepared *p)
 {
+    const int64_t dim = p->problem.head_dim;
     uint8_t codes[CODES];
     list_codes(p->problem.kv_dtype, codes);
-    for (int64_t b = 0; b < p->problem.batch; b++) {
-        const int64_t q_len = p->cu_q_lens[b + 1] - p->cu_q_lens[b];
-        int64_t first, last;
-        if (q_len < 1 || p->seq_lens[b] < 1)
-            continue;
-        kvg_ref_visible(p->seq_lens[b], q_len, q_len - 1, p->problem.window, p->problem.causal, &first,
-                        &last);
-        const int64_t before = last > (first < 0 ? 0 : first) ? last - 1 : last;
-        for (int64_t h = 0; h < p->problem.kv_heads; h++) {
-            uint8_t *k = row_of(p, &p->k_pages, b, before, h), *v = row_of(p, &p->v_pages, b, last, h);
-            for (int64_t d = 0; d < p->problem.head_dim; d++) {
-                k[d] = codes[d % CODES_OF_K];
-                v[d] = codes[d % CODES];
+    for (int64_t b = 0; b < p->problem.batch; b++)
+        for (int64_t last = p->seq_lens[b] - 1, t = last; t >= 0; t--)
+            for (int64_t h = 0; h < p->problem.kv_heads; h++) {
+                const int64_t back = last - t;
+                uint8_t *k = row_of(p, &p->k_pages, b, t, h), *v = row_of(p, &p->v_pages, b, t, h);
+                for (int64_t d = 0; d < dim; d++)
+                    v[d] = codes[d % CODES];
+                if (back % EVERY != EVERY_OF_K)
+                    continue;
+                for (int64_t d = 0; d < dim; d++)
+                    k[d] = codes[d % CODES_OF_K];
+                k[h % dim] = codes[LARGEST + back / EVERY % 2]; /* of both signs in turn */
             }
-            k[h % p->problem.head_dim] = codes[CODES - 3];
-        }
-    }
 }
 
 /* Subnormal codes and zeros, as good as random. */

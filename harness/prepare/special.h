@@ -69,14 +69,14 @@ int64_t kvg_prepared_special_rounds(const struct kvg_prepared *p, const struct k
 
 /* Codes at which attention kernels go wrong:
  *   LARGEST     Zeros of both signs, the smallest and the largest subnormal, the smallest normal and the largest
- *               codes of both signs. V of the last visible key of a sequence gets all of them; K of the key
- *               before it gets subnormals, zeros and one largest code.
+ *               codes of both signs. V of every key gets all of them. K of every fourth key gets zeros, subnormals
+ *               and one largest code, of both signs in turn.
  *   SUBNORMALS  Every code of K and V is subnormal or zero, of both signs. k_scale is chosen so that the logits
  *               have a standard deviation of about 1.5 (per_tensor: on average over the heads). If K is flushed,
  *               all keys have the same weight; if V is flushed, the output is zero. */
 enum kvg_special_codes { KVG_CODES_LARGEST, KVG_CODES_SUBNORMALS };
-/* For attention on an FP8 cache: writes such codes into keys that queries see, in every sequence and head. Other
- * keys keep their codes. kvg_prepared_renew restores ordinary values and scales. */
+/* For attention on an FP8 cache: writes such codes into keys of every sequence and head. Other keys keep their
+ * codes. kvg_prepared_renew restores ordinary values and scales. */
 void kvg_prepared_special_codes(struct kvg_prepared *p, enum kvg_special_codes which);
 
 #endif
