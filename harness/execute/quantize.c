@@ -17,7 +17,7 @@
 #include "timing.h"
 #include "verdict.h"
 
-/* From this number of elements of Q on, special values are quantised under one scale. */
+/* With more elements in Q, special values are quantised under fewer scales. */
 #define LARGE_ELEMENTS (INT64_C(1) << 18)
 #define POISON 0xff /* kvg_buffer_poison */
 
@@ -72,15 +72,26 @@ struct ties {
     void *seen_source, *seen_scale, *seen_q8;
 };
 
-static void fill_ties(const struct kvg_prepared *p, const struct kvg_special *special, int64_t round,
-                      struct ties *t)
+/* The tokens that get special values: no more than the lists need. The Q of the others stays zero. */
+static struct kvg_special_shape shape_of(const struct kvg_prepared *p, const struct kvg_special *special)
 {
     const struct kvg_problem *problem = &p->problem;
-    kvg_special_fill(special, round, p->total_q, problem->q_heads, problem->q_heads / problem->kv_heads,
-                     problem->head_dim, p->scale_stride, t->source, t->scale);
-    kvg_ref_quantize_q(KVG_REF_E4M3, KVG_REF_RECIPROCAL, KVG_REF_BF16, t->source, p->total_q,
-                       problem->q_heads, problem->kv_heads, problem->head_dim, t->scale, p->scale_stride,
-                       t->wanted);
+    struct kvg_special_shape shape = {.tokens = p->total_q,
+                                      .heads = problem->q_heads,
+                                      .dim = problem->head_dim,
+                                      .group = problem->q_heads / problem->kv_heads,
+                                      .scale_stride = p->scale_stride};
+    const int64_t needed = kvg_special_tokens(special, &shape);
+    shape.tokens = needed < shape.tokens ? needed : shape.tokens;
+    return shape;
+}
+
+static void fill_ties(const struct kvg_prepared *p, const struct kvg_special *special,
+                      const struct kvg_special_shape *shape, int64_t round, struct ties *t)
+{
+    kvg_special_fill(special, shape, round, t->source, t->scale);
+    kvg_ref_quantize_q(KVG_REF_E4M3, KVG_REF_RECIPROCAL, KVG_REF_BF16, t->source, shape->tokens, shape->heads,
+                       p->problem.kv_heads, shape->dim, t->scale, p->scale_stride, t->wanted);
 }
 
 static int bring_ties(struct kvg_execution *x, struct ties *t)
@@ -135,16 +146,19 @@ static int quantize_ties(struct kvg_execution *x, const struct quantize *q)
     struct ties t = {.n = p->total_q * p->problem.q_heads * p->problem.head_dim,
                      .scales = p->scale_stride ? p->problem.kv_heads : 1};
     int failed = -1;
-    t.source = malloc((size_t)t.n * sizeof *t.source);
+    t.source = calloc((size_t)t.n, sizeof *t.source);
     t.scale = malloc((size_t)t.scales * sizeof *t.scale);
-    t.wanted = malloc((size_t)t.n);
+    t.wanted = calloc((size_t)t.n, 1);
     if (!t.source || !t.scale || !t.wanted ||
         kvg_special_make(KVG_REF_E4M3, KVG_SPECIAL_RECIPROCAL, &special)) {
         kvg_verdict(x, KVG_OUT_OF_MEMORY, "no memory for a second Q");
     } else {
+        const struct kvg_special_shape shape = shape_of(p, &special);
         failed = 0;
-        for (int64_t round = 0; round < (t.n > LARGE_ELEMENTS ? 1 : KVG_SPECIAL_SCALES) && !failed; round++) {
-            fill_ties(p, &special, round, &t);
+        const int64_t rounds =
+            t.n > LARGE_ELEMENTS ? KVG_SPECIAL_SCALES / 2 : kvg_special_rounds(&special, &shape);
+        for (int64_t round = 0; round < rounds && !failed; round++) {
+            fill_ties(p, &special, &shape, round, &t);
             failed = bring_ties(x, &t) || call_with_ties(x, q, &t) ? -1 : 0;
         }
         kvg_special_free(&special);

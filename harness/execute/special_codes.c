@@ -20,22 +20,30 @@ int kvg_special_codes_wanted(const struct kvg_execution *x)
     return !p->frame && p->problem.kv_dtype != KVG_BF16 && p->cache_elements <= MOST_ELEMENTS;
 }
 
-int kvg_attention_special_codes(struct kvg_execution *x, const struct kvg_attention_args *args)
+static int run_on(struct kvg_execution *x, const struct kvg_attention_args *args,
+                  enum kvg_special_codes which, const char *when)
 {
     const struct kvg_prepared *p = &x->prepared;
     struct kvg_expectation *e = NULL;
     struct kvg_error error;
-    if (!kvg_special_codes_wanted(x))
-        return 0;
-    kvg_prepared_special_codes(&x->prepared);
+    kvg_prepared_special_codes(&x->prepared, which);
     if (x->site.device && kvg_seen_fill(x->site.device, x->site.memory, p, &x->seen, &error))
         return kvg_verdict_of_device(x, "copying special codes to the device", &error);
     if (kvg_expectation_make(p, x->kernel, CHECKED_ROWS, &e, &error))
         return kvg_verdict_of_error(x, &error);
     const int failed =
-        kvg_call_attention(x, args) ||
-        kvg_output_hold(x, args, e, KVG_RUN_SPECIAL,
-                        "with special codes in visible keys (zeros, subnormals, largest codes)", NULL);
+        kvg_call_attention(x, args) || kvg_output_hold(x, args, e, KVG_RUN_SPECIAL, when, NULL);
     kvg_expectation_free(e);
     return failed ? -1 : 0;
+}
+
+int kvg_attention_special_codes(struct kvg_execution *x, const struct kvg_attention_args *args)
+{
+    if (!kvg_special_codes_wanted(x))
+        return 0;
+    return run_on(x, args, KVG_CODES_LARGEST,
+                  "with special codes in visible keys (zeros, subnormals, largest codes)") ||
+                   run_on(x, args, KVG_CODES_SUBNORMALS, "with special codes in all keys (subnormals, zeros)")
+               ? -1
+               : 0;
 }

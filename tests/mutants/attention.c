@@ -115,7 +115,7 @@ static float rounded_weight(const struct row *r, float w)
         return kvg_fp8_e5m2_decode(kvg_fp8_e5m2_encode(w));
     if (FAULT(p_e4m3_in_dequant))
         return kvg_fp8_e4m3_decode(kvg_fp8_e4m3_encode(w * 256.0f)) / 256.0f;
-    if (FAULT(p_flushes_subnormals) && w < 0x1p-6f)
+    if ((FAULT(p_flushes_subnormals) && w < 0x1p-6f) || (FAULT(p_smallest_code_missing) && w <= 0x1.8p-9f))
         return 0.0f;
     return fp8 ? kvg_fp8_e4m3_decode(kvg_fp8_e4m3_encode(w)) : w;
 }

@@ -129,6 +129,8 @@ float row_decoded(const struct mutant *m, enum kvg_dtype dtype, uint8_t code, in
         dtype = KVG_E4M3;
     if (FAULT(largest_code_is_nan) && dtype == KVG_E4M3 && (code & 0x7f) == 0x7e)
         return NAN;
+    if (FAULT(largest_code_is_480) && dtype == KVG_E4M3 && (code & 0x7f) == 0x7e)
+        return code & 0x80 ? -480.0f : 480.0f;
     if (FAULT(negative_zero_is_nan) && code == 0x80)
         return NAN;
     if ((FAULT(decode_flushes_subnormals) || (FAULT(decode_flushes_subnormals_of_k) && tensor == 1) ||

@@ -39,6 +39,32 @@ static float through_f16(float x)
     return rintf(x / step) * step;
 }
 
+/* Rounded to 23 bits, to nearest even. */
+static float without_last_bit(float x)
+{
+    const uint32_t bits = kvg_f32_bits(x);
+    return isfinite(x) ? kvg_f32_from_bits((bits + (bits >> 1 & 1u)) & ~1u) : x;
+}
+
+static int has_largest_code(enum kvg_dtype dtype, uint8_t code)
+{
+    return decode(dtype, code & 0x7f) == largest_of(dtype);
+}
+
+/* The code of a magnitude that is rounded by adding half of the distance to the next code, then cut off. */
+static uint8_t with_half_added(enum kvg_dtype dtype, uint8_t code, float x)
+{
+    uint8_t lower = code & 0x7f;
+    if (decode(dtype, lower) > fabsf(x))
+        lower--;
+    if (!isfinite(x) || has_largest_code(dtype, lower))
+        return code;
+    const float next = decode(dtype, (uint8_t)(lower + 1)), half = (next - decode(dtype, lower)) / 2.0f;
+    if (fabsf(x) + half >= next)
+        lower++;
+    return (uint8_t)(lower | (signbit(x) && (lower || dtype != KVG_E4M3FNUZ) ? 0x80 : 0));
+}
+
 /* The code of a value divided by its scale. */
 static uint8_t quantised(const struct mutant *m, enum kvg_dtype dtype, float value, float scale, int is_v)
 {
@@ -52,6 +78,10 @@ static uint8_t quantised(const struct mutant *m, enum kvg_dtype dtype, float val
         x = kvg_bf16_decode(kvg_bf16_encode(x));
     if (FAULT(store_through_f16))
         x = through_f16(x);
+    if (FAULT(store_loses_last_bit))
+        x = without_last_bit(x);
+    if (FAULT(store_quotient_one_bit_high) && isfinite(x))
+        x = nextafterf(x, copysignf(INFINITY, x));
     if (FAULT(store_overflows_to_nan) && fabsf(x) > largest)
         x = NAN;
     if (FAULT(store_saturates_at_240))
@@ -63,18 +93,18 @@ static uint8_t quantised(const struct mutant *m, enum kvg_dtype dtype, float val
     if (FAULT(store_infinity_becomes_nan) && isinf(x))
         x = NAN;
     uint8_t code = encode(dtype, x);
-    if (FAULT(store_largest_code_missing) && (code & 0x7f) == (dtype == KVG_E5M2       ? 0x7b
-                                                               : dtype == KVG_E4M3FNUZ ? 0x7f
-                                                                                       : 0x7e))
+    if (FAULT(store_largest_code_missing) && has_largest_code(dtype, code))
         code--;
     const float back = decode(dtype, code);
     if (FAULT(store_truncates) && fabsf(back) > fabsf(x))
         code--;
-    if ((FAULT(store_ties_away) || FAULT(store_adds_half)) && fabsf(back) < fabsf(x) &&
-        (code & 0x7f) < 0x7d &&
+    if (FAULT(store_adds_half))
+        code = with_half_added(dtype, code, x);
+    if (FAULT(store_ties_away) && fabsf(back) < fabsf(x) && (code & 0x7f) < 0x7d &&
         fabsf(decode(dtype, (uint8_t)(code + 1))) - fabsf(x) == fabsf(x) - fabsf(back))
         code++;
-    if ((FAULT(store_flushes_subnormals) || (FAULT(store_flushes_subnormals_of_v) && is_v)) &&
+    if ((FAULT(store_flushes_subnormals) || (FAULT(store_flushes_subnormals_of_v) && is_v) ||
+         (FAULT(store_flushes_subnormals_of_k) && !is_v)) &&
         (code & 0x7f) < (dtype == KVG_E5M2 ? 4 : 8))
         code &= 0x80;
     if (FAULT(store_loses_negative_zero) && code == 0x80)
@@ -205,6 +235,27 @@ int mutant_store(const struct mutant *m, const struct kvg_store_args *a)
     return KVG_OK;
 }
 
+static uint8_t quantised_q(const struct mutant *m, float value, float scale)
+{
+    float x = FAULT(quantize_division) ? value / scale : value * (1.0f / scale);
+    if (FAULT(quantize_through_f16))
+        x = through_f16(x);
+    if (FAULT(quantize_through_bf16))
+        x = kvg_bf16_decode(kvg_bf16_encode(x));
+    if (FAULT(quantize_loses_last_bit))
+        x = without_last_bit(x);
+    uint8_t code = kvg_fp8_e4m3_encode(x);
+    if (FAULT(quantize_ties_away))
+        code = with_half_added(KVG_E4M3, code, x);
+    if (FAULT(quantize_largest_code_missing) && has_largest_code(KVG_E4M3, code))
+        code--;
+    if (FAULT(quantize_flushes_subnormals) && (code & 0x7f) < 8)
+        code &= 0x80;
+    if (FAULT(quantize_loses_negative_zero) && code == 0x80)
+        code = 0;
+    return code;
+}
+
 int mutant_quantize_q(const struct mutant *m, const struct kvg_quantize_q_args *a)
 {
     const struct kvg_problem *p = a->problem;
@@ -228,12 +279,7 @@ int mutant_quantize_q(const struct mutant *m, const struct kvg_quantize_q_args *
                     to[d] = 0x7f;
                     continue;
                 }
-                const float product = x * (1.0f / scale);
-                to[d] = kvg_fp8_e4m3_encode(FAULT(quantize_division)      ? x / scale
-                                            : FAULT(quantize_through_f16) ? through_f16(product)
-                                                                          : product);
-                if (FAULT(quantize_flushes_subnormals) && (to[d] & 0x7f) < 8)
-                    to[d] &= 0x80;
+                to[d] = quantised_q(m, x, scale);
             }
         }
     return KVG_OK;
