@@ -133,7 +133,7 @@ struct check {
 static int keep_row(struct check *c, struct kvg_row *row, struct kvg_error *error)
 {
     struct kvg_row *rows = realloc(c->results.rows, (size_t)(c->results.count + 1) * sizeof *rows);
-    char *repro = kvg_repro_make(&c->space.cases[c->results.count], &c->command->run);
+    char *repro = kvg_repro_make(&c->space.cases[c->results.count], &c->command->run, row);
     if (rows)
         c->results.rows = rows;
     if (!rows || !repro || kvg_row_set_string(&row->repro, repro)) {
