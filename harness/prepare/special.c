@@ -218,7 +218,6 @@ void kvg_prepared_special_codes(struct kvg_prepared *p)
                 k[d] = codes[d % CODES_OF_K];
                 v[d] = codes[d % CODES];
             }
-            k[h % p->problem.head_dim] = codes[CODES - 3];
         }
     }
     kvg_guard_seal(p->own->guards, p->k_cache);

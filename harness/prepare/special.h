@@ -53,8 +53,8 @@ void kvg_prepared_special(struct kvg_prepared *p, const struct kvg_special *spec
 
 /* For attention on an FP8 cache: writes codes at which kernels go wrong into keys that queries see, in every
  * sequence and head: zeros of both signs, the smallest and the largest subnormal, the smallest normal and the
- * largest codes of both signs. V of the last visible key gets all of them, K of a key before it subnormals, zeros
- * and one largest code. kvg_prepared_renew restores ordinary values. */
+ * largest codes of both signs. V of the last visible key gets all of them, K of a key before it zeros and
+ * subnormals alone: a largest code of K would make its key outweigh all others. kvg_prepared_renew restores ordinary values. */
 void kvg_prepared_special_codes(struct kvg_prepared *p);
 
 #endif
