@@ -126,11 +126,15 @@ struct kvg_problem {
  *   HEADS      KV heads, their scales and their query heads have other numbers
  *   SEQUENCES  sequences have other places in the batch
  *   WORK       the number of threads is another (CPU only)
- *   COMPANY    other sequences are in the batch, or none (batch invariance)
- *   CHUNKS     the query rows of a sequence come in several calls instead of one (chunked prefill)
- * A declaration is a promise about bits. A kernel whose plan for a sequence depends on the batch must not declare
- * COMPANY, and one that splits the context by the number of query rows must not declare CHUNKS. kvgauge asks for
- * both only where the kernel declares the same arithmetic for the smaller call. */
+ *   COMPANY    other sequences are in the call, or none, with any lengths and numbers of query rows (batch
+ *              invariance)
+ *   CHUNKS     the query rows of a sequence come in several calls, or with more rows in one call (chunked
+ *              prefill). Only under a causal mask: a call then ends at the key of its last query row
+ * COMPANY and CHUNKS compare calls of different problems. Declared for a problem, they promise that a sequence
+ * (a query row) of that problem has the same bits in every other call that the kernel supports, whatever
+ * arithmetic it declares there. So a kernel must not declare COMPANY for a problem if it plans a sequence of it
+ * by the batch, by max_q_len, max_seq_len or the totals, and sums then have another order. It must not declare
+ * CHUNKS if the number of query rows decides that order. COMPANY includes SEQUENCES. */
 enum kvg_rearrangement {
     KVG_MOVE_PAGES = 1,
     KVG_MOVE_HEADS = 2,

@@ -149,6 +149,7 @@ int kvg_table_correctness(struct kvg_table *t)
             t, "bound: worst-case bound; prob.: probabilistic bound; gain: factor between the output and "
                "the emulating reference (1 is right); zero: smallest ratio that an all-zero output would "
                "get (it must be well above 1); worst: case with the largest ratio.");
+        kvg_table_bits(t);
         kvg_table_say(t, "To list one kernel, put kernel=NAME into the filter; to list one row, its case.");
         kvg_table_trace(t, "kernel=");
     }

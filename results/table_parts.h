@@ -15,7 +15,8 @@ int kvg_table_synthetic_quality(struct kvg_table *t); /* what scale 1.0 does to 
 int kvg_table_speed(struct kvg_table *t);             /* times and rates, compared with the roofs */
 int kvg_table_memory(struct kvg_table *t);            /* bytes per token */
 int kvg_table_correctness(struct kvg_table *t);       /* errors of each kernel, compared with their bounds */
-int kvg_table_predictions(struct kvg_table *t);       /* rows that no kernel computed */
-int kvg_table_problems(struct kvg_table *t);          /* rows that did not pass */
+void kvg_table_bits(struct kvg_table *t); /* end of that part: do bits depend on the batch, or on chunks? */
+int kvg_table_predictions(struct kvg_table *t); /* rows that no kernel computed */
+int kvg_table_problems(struct kvg_table *t);    /* rows that did not pass */
 
 #endif

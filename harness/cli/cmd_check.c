@@ -142,7 +142,7 @@ static int keep_row(struct check *c, struct kvg_row *row, struct kvg_error *erro
         kvg_run_options_default(&usual);
         again.timeout = usual.timeout;
     }
-    char *repro = kvg_repro_make(&c->space.cases[c->results.count], &again);
+    char *repro = kvg_repro_make(&c->space.cases[c->results.count], &again, row);
     if (rows)
         c->results.rows = rows;
     if (!rows || !repro || kvg_row_set_string(&row->repro, repro)) {

@@ -85,7 +85,7 @@ static void label_case(const struct kvg_case *c, char *text, size_t size)
 
 static int set_repro(const struct kvg_run_options *run, const struct kvg_case *c, struct kvg_row *row)
 {
-    char *command = kvg_repro_make(c, run);
+    char *command = kvg_repro_make(c, run, row);
     int failed = !command || kvg_row_set_string(&row->repro, command);
     free(command);
     return failed ? -1 : 0;

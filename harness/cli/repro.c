@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * repro.c: one small writer for each option that can change a row.
+ * repro.c: one small writer for each option that can change a row, the variables of the environment that can, and
+ * the folder that relative names of files start from.
  */
 #include "repro.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "argv.h"
+#include "harness/diagnose/diagnose.h"
+#include "harness/inputs/inputs.h"
 
 static int write_word(FILE *out, const char *option, const char *word)
 {
@@ -113,7 +118,8 @@ WRITER(write_graph)
 /* The flag of Google Benchmark is the one way to a number of samples, and sets both bounds to it. */
 WRITER(write_samples)
 {
-    if (is_timed(run, c) && run->max_samples != usual->max_samples)
+    if (is_timed(run, c) &&
+        (run->max_samples != usual->max_samples || run->min_samples != usual->min_samples))
         fprintf(out, " --benchmark_repetitions=%lld", (long long)run->max_samples);
     return 0;
 }
@@ -166,21 +172,119 @@ const struct kvg_repro_option kvg_repro_options[] = {
 };
 const int64_t kvg_repro_options_count = sizeof kvg_repro_options / sizeof kvg_repro_options[0];
 
-char *kvg_repro_make(const struct kvg_case *c, const struct kvg_run_options *run)
+/* ---- what stands before "kvgauge" ---- */
+
+static int is_relative(const char *file)
 {
-    struct kvg_run_options usual;
+    return file && *file && *file != '/';
+}
+
+static int loads_plugins(const struct kvg_run_options *run)
+{
+    return run->plugins && run->plugins[0];
+}
+
+/* 1 if the input of the case is a file that kvgauge looks for in the folder of its data. */
+static int is_shipped_input(const struct kvg_case *c)
+{
+    const size_t length = strlen(c->input);
+    return !kvg_input_is_synthetic(c->input) && !(length > 3 && strcmp(c->input + length - 3, ".h5") == 0);
+}
+
+static int names_relative_files(const struct kvg_case *c, const struct kvg_run_options *run)
+{
+    for (const char *const *file = run->plugins; file && *file; file++)
+        if (is_relative(*file))
+            return 1;
+    if (is_shipped_input(c))
+        return is_relative(getenv("KVGAUGE_DATA"));
+    return !kvg_input_is_synthetic(c->input) && is_relative(c->input);
+}
+
+/* "cd FOLDER && " if a name of a file is relative. */
+static int write_folder(FILE *out, const struct kvg_case *c, const struct kvg_run_options *run)
+{
+    char folder[PATH_MAX];
+    if (!names_relative_files(c, run) || !getcwd(folder, sizeof folder))
+        return 0;
+    char *quoted = kvg_argv_quote_word(folder);
+    if (quoted)
+        fprintf(out, "cd %s && ", quoted);
+    free(quoted);
+    return quoted ? 0 : -1;
+}
+
+/* Variables that can change a row. OMP_NUM_THREADS counts for plug-ins alone: kernels of kvgauge and its reference
+ * use the threads of the case. */
+static const struct variable {
+    const char *name;
+    enum { FOR_CPU, FOR_GPU, FOR_PLUGINS, FOR_SHIPPED_INPUTS } when;
+} variables[] = {
+    {"KVGAUGE_DATA", FOR_SHIPPED_INPUTS},
+    {"LD_LIBRARY_PATH", FOR_PLUGINS},
+    {"OMP_NUM_THREADS", FOR_PLUGINS},
+    {"OMP_DYNAMIC", FOR_CPU},
+    {"OMP_PLACES", FOR_CPU},
+    {"OMP_PROC_BIND", FOR_CPU},
+    {"OMP_THREAD_LIMIT", FOR_CPU},
+    {"OMP_WAIT_POLICY", FOR_CPU},
+    {"GOMP_CPU_AFFINITY", FOR_CPU},
+    {"GOMP_SPINCOUNT", FOR_CPU},
+    {"CUDA_VISIBLE_DEVICES", FOR_GPU},
+    {"CUDA_DEVICE_ORDER", FOR_GPU},
+    {"CUDA_LAUNCH_BLOCKING", FOR_GPU},
+};
+
+static int write_variables(FILE *out, const struct kvg_case *c, const struct kvg_run_options *run)
+{
+    const int applies[] = {[FOR_CPU] = !kvg_case_on_gpu(c),
+                           [FOR_GPU] = kvg_case_on_gpu(c),
+                           [FOR_PLUGINS] = loads_plugins(run),
+                           [FOR_SHIPPED_INPUTS] = is_shipped_input(c)};
+    for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
+        const char *value = applies[variables[i].when] ? getenv(variables[i].name) : NULL;
+        char *quoted = value && *value ? kvg_argv_quote_word(value) : NULL;
+        if (value && *value && !quoted)
+            return -1;
+        if (quoted)
+            fprintf(out, "%s=%s ", variables[i].name, quoted);
+        free(quoted);
+    }
+    return 0;
+}
+
+/* ---- the command ---- */
+
+enum { RACE_REPEATS = 300, RACE_TIMES = 10, RACE_REPEATS_MOST = 100000 };
+
+/* Number of repeated calls for a row that failed by a race without --repeats; 0 for any other row. The race shows by
+ * chance, and how many calls fit into the usual time depends on the machine. Ten times the calls that it took find
+ * it again nearly always. */
+static int64_t repeats_of_race(const struct kvg_row *row)
+{
+    if (!row || row->status != KVG_INCORRECT || row->n_repeats < 1 ||
+        strcmp(row->suspected, kvg_fault_class_name(KVG_FAULT_RACE)) != 0)
+        return 0;
+    const int64_t wanted = RACE_TIMES * row->n_repeats;
+    return wanted < RACE_REPEATS ? RACE_REPEATS : wanted > RACE_REPEATS_MOST ? RACE_REPEATS_MOST : wanted;
+}
+
+char *kvg_repro_make(const struct kvg_case *c, const struct kvg_run_options *run, const struct kvg_row *row)
+{
+    struct kvg_run_options usual, mine = *run;
     char text[KVG_CASE_STRING_MAX], *command = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&command, &size);
     if (!out)
         return NULL;
     kvg_run_options_default(&usual);
+    mine.repeats = run->repeats ? run->repeats : repeats_of_race(row);
     kvg_case_format(c, text);
+    int failed = write_folder(out, c, run) || write_variables(out, c, run);
     fputs("kvgauge run", out);
-    int failed = 0;
     for (int64_t i = 0; i < kvg_repro_options_count && !failed; i++)
         if (kvg_repro_options[i].write)
-            failed = kvg_repro_options[i].write(out, run, &usual, c);
+            failed = kvg_repro_options[i].write(out, &mine, &usual, c);
     failed |= write_word(out, "case", text);
     if (fclose(out) || failed) {
         free(command);

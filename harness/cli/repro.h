@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include "harness/case/case.h"
 #include "harness/execute/options.h"
+#include "results/row.h"
 
 struct kvg_repro_option {
     const char *option; /* long name of an option of `kvgauge run`; NULL where none sets the fields */
@@ -26,8 +27,10 @@ struct kvg_repro_option {
 extern const struct kvg_repro_option kvg_repro_options[];
 extern const int64_t kvg_repro_options_count;
 
-/* "kvgauge run OPTION... --case 'STRING'", quoted for a POSIX shell: run with the same build in the same
- * folder it repeats the row. Names of files stand as they were given. malloc'ed; NULL on out of memory. */
-char *kvg_repro_make(const struct kvg_case *c, const struct kvg_run_options *run);
+/* "kvgauge run OPTION... --case 'STRING'", quoted for a POSIX shell: with the same build it repeats the row from any
+ * folder. Names of files stand as they were given; if one is relative, "cd FOLDER && " comes first. Variables of the
+ * environment that can change the row and are set come before "kvgauge". `row`, unless NULL, is the row: if it failed
+ * by a race, the command asks for enough repeated calls. malloc'ed; NULL on out of memory. */
+char *kvg_repro_make(const struct kvg_case *c, const struct kvg_run_options *run, const struct kvg_row *row);
 
 #endif

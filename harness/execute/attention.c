@@ -274,9 +274,10 @@ static int run_renewed(struct attention *a, int again)
         failed = kvg_attention_far(x, &a->args, expectation);
     if (!failed)
         failed = kvg_attention_reorder(x, &a->args, expectation);
+    if (!failed)
+        failed = kvg_attention_company(x, &a->args, expectation);
     if (!failed && again)
-        failed = kvg_attention_company(x, &a->args, expectation) ||
-                 kvg_attention_nan_keys(x, &a->args, expectation);
+        failed = kvg_attention_nan_keys(x, &a->args, expectation);
     if (!failed)
         failed = kvg_attention_edges(x, &a->args, expectation);
     kvg_expectation_free(expectation);

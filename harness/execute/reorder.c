@@ -179,7 +179,7 @@ static int judge(struct permutation *m, const struct kind *k)
     const int declared = m->arithmetic.deterministic && (m->arithmetic.same_bits_under & (int)k->which);
     const char *what = "out";
     const int same = same_bits(m);
-    kvg_same_bits_note(m->x, k->which, declared != 0, same);
+    kvg_same_bits_note(m->x->row, k->which, declared != 0, same);
     if (same)
         return 0;
     if (!declared)

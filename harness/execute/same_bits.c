@@ -26,17 +26,17 @@ const char *kvg_rearrangement_name(enum kvg_rearrangement which)
     return "?";
 }
 
-void kvg_same_bits_note(struct kvg_execution *x, enum kvg_rearrangement which, int declared, int same)
+void kvg_same_bits_note(struct kvg_row *row, enum kvg_rearrangement which, int declared, int same)
 {
-    char word[40], text[200];
-    const char *name = kvg_rearrangement_name(which);
-    snprintf(word, sizeof word, "%s=", name);
-    if (strstr(x->row->same_bits,
-               word)) /* several runs of a kind: the first is told, unless a later differs */
+    const char *value = same ? (declared ? "held" : "same") : declared ? "broken" : "differ";
+    char key[16], text[200];
+    snprintf(key, sizeof key, "%s=", kvg_rearrangement_name(which));
+    const char *old = strstr(row->same_bits, key);
+    if (old && same) /* a run of this kind was noted before; if its bits differed, that stays */
         return;
-    snprintf(text, sizeof text, "%.120s%s%s%s", x->row->same_bits, x->row->same_bits[0] ? " " : "", word,
-             !same      ? "differ"
-             : declared ? "held"
-                        : "same");
-    kvg_row_set_string(&x->row->same_bits, text);
+    const int before = old ? (int)(old - row->same_bits) : (int)strlen(row->same_bits);
+    const char *after = old ? old + strcspn(old, " ") : "";
+    snprintf(text, sizeof text, "%.*s%s%s%s%s", before, row->same_bits, old || before == 0 ? "" : " ", key,
+             value, after);
+    kvg_row_set_string(&row->same_bits, text);
 }

@@ -25,7 +25,9 @@ struct kvg_follower {
     int renewals;     /* runs on changed inputs */
     int again;        /* rounds of further runs */
     int reordered[4]; /* runs in another order, of each kind */
-    int edges[2];     /* runs with inputs at an edge: [1] if the last sequence is a longest one */
+    int company
+        [2][3]; /* runs with other sequences or rows (company.c): [context is split][batch 1, more, chunks] */
+    int edges[2]; /* runs with inputs at an edge: [1] if the last sequence is a longest one */
 };
 
 /* What earlier cases of the process left. */

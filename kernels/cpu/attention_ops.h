@@ -78,6 +78,7 @@ struct kvg_attention_ops {
     enum kvg_isa isa;
     int adds_offset;  /* 1: takes the rows of the item's first head and an offset, so the driver copies no
                          addresses for the other heads */
+    int rows_apart;   /* 1: the sums of a row have the same order for any number of rows beside it */
     int64_t row_step; /* Q is packed in multiples of this many rows, and logits writes as many */
     /* Sizes in bytes: `rows` packed rows of Q (any number); the scratch of logits and values; one row of
      * P. */

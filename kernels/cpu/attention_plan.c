@@ -71,6 +71,14 @@ static int64_t split_tokens(const struct kvg_problem *p)
     return p->max_q_len <= KVG_SPLIT_MAX_QUERIES && p->max_seq_len > KVG_SPLIT_TOKENS ? KVG_SPLIT_TOKENS : 0;
 }
 
+/* 1 if the other sequences of a call decide whether a sequence of this problem is split: it is longer than a split,
+ * and may have few query rows. A sequence that is no longer than a split is never cut. */
+static int splits_by_company(const struct kvg_problem *p)
+{
+    const int all_have_many = p->max_q_len > KVG_SPLIT_MAX_QUERIES && p->total_q == p->batch * p->max_q_len;
+    return p->max_seq_len > KVG_SPLIT_TOKENS && !all_have_many;
+}
+
 void kvg_attention_arithmetic(const struct kvg_attention_ops *ops, const struct kvg_problem *problem,
                               struct kvg_arithmetic *out)
 {
@@ -94,11 +102,11 @@ void kvg_attention_arithmetic(const struct kvg_attention_ops *ops, const struct 
     out->tile = KVG_TILE;
     out->split_tokens = split_tokens(problem);
     out->deterministic = 1;
-    /* A sequence is computed by itself, and the split depends on max_q_len and max_seq_len alone. The rows of a
-     * sequence are computed in strips, whose sums have another order when fewer rows are left: no
-     * KVG_MOVE_CHUNKS. */
-    out->same_bits_under =
-        KVG_MOVE_PAGES | KVG_MOVE_HEADS | KVG_MOVE_SEQUENCES | KVG_MOVE_WORK | KVG_MOVE_COMPANY;
+    out->same_bits_under = KVG_MOVE_PAGES | KVG_MOVE_HEADS | KVG_MOVE_SEQUENCES | KVG_MOVE_WORK;
+    if (!splits_by_company(problem))
+        out->same_bits_under |= KVG_MOVE_COMPANY;
+    if (ops->rows_apart && problem->max_seq_len <= KVG_SPLIT_TOKENS)
+        out->same_bits_under |= KVG_MOVE_CHUNKS;
 }
 
 static int64_t minimum(int64_t a, int64_t b)

@@ -128,6 +128,7 @@ static void values(const struct kvg_keys *keys, const void *p_rows, const float 
 
 const struct kvg_attention_ops kvg_attention_scalar = {
     .isa = KVG_ISA_SCALAR,
+    .rows_apart = 1,
     .row_step = 1,
     .packed_q_bytes = packed_q_bytes,
     .scratch_bytes = scratch_bytes,

@@ -176,7 +176,8 @@ static int back_to_front(const struct row *r, int64_t key)
            (FAULT(order_by_head) && r->head == r->p->q_heads - 1) ||
            (FAULT(order_by_sequence) && r->b == r->p->batch - 1) ||
            (FAULT(order_by_threads) && r->p->threads == 1) ||
-           (FAULT(order_by_batch_size) && r->p->batch > 1) || (FAULT(order_by_query_rows) && r->q_len > 2);
+           (FAULT(order_by_batch_size) && r->p->batch > 1) || (FAULT(order_by_query_rows) && r->q_len > 2) ||
+           (FAULT(order_by_most_rows) && r->p->max_q_len > 16);
 }
 
 static void take_tile(struct row *r, struct split *s, int64_t from, int64_t to)
@@ -394,7 +395,7 @@ void row_attend(struct row *r)
         splits = (struct split *)((uintptr_t)splits & ~(uintptr_t)63);
     int64_t count = 0;
     const int64_t keys = most(r->n, r->end);
-    const int64_t size = m->where == WHERE_TWO_LEVEL ? MUTANT_LONG_SPLIT : MUTANT_SPLIT;
+    const int64_t size = mutant_split(m, p);
     for (int64_t begin = 0; begin < keys; begin += size)
         take_split(r, &splits[count++], begin, least(begin + size, keys));
     merge(r, splits, count, acc, &lse);

@@ -12,7 +12,15 @@
 
 int64_t mutant_workspace(const struct kvg_problem *p)
 {
-    return ((p->max_seq_len + MUTANT_SPLIT - 1) / MUTANT_SPLIT + 1) * (int64_t)sizeof(struct split);
+    const int64_t shortest = MUTANT_SPLIT / 2;
+    return ((p->max_seq_len + shortest - 1) / shortest + 1) * (int64_t)sizeof(struct split);
+}
+
+int64_t mutant_split(const struct mutant *m, const struct kvg_problem *p)
+{
+    if (FAULT(splits_by_batch_size) && p->batch == 1)
+        return MUTANT_SPLIT / 2;
+    return m->where == WHERE_TWO_LEVEL ? MUTANT_LONG_SPLIT : MUTANT_SPLIT;
 }
 
 uint64_t mutant_chance(void)

@@ -56,6 +56,7 @@ struct mutant {
 };
 
 int mutant_attention(const struct mutant *m, const struct kvg_attention_args *a);
+int64_t mutant_split(const struct mutant *m, const struct kvg_problem *p); /* keys of a split */
 int64_t mutant_workspace(const struct kvg_problem *p);
 int mutant_store(const struct mutant *m, const struct kvg_store_args *a);
 int mutant_quantize_q(const struct mutant *m, const struct kvg_quantize_q_args *a);

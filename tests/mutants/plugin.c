@@ -34,7 +34,7 @@ static void arithmetic(const struct mutant *m, const struct kvg_problem *p, stru
                                    .accumulator_rounding = KVG_ROUND_TRUNCATE,
                                    .tile = MUTANT_TILE,
                                    .tile_last_first = fp8,
-                                   .split_tokens = two_level ? MUTANT_LONG_SPLIT : MUTANT_SPLIT,
+                                   .split_tokens = mutant_split(m, p),
                                    .deterministic = 1,
                                    .same_bits_under = KVG_MOVE_PAGES | KVG_MOVE_HEADS | KVG_MOVE_SEQUENCES |
                                                       KVG_MOVE_WORK | KVG_MOVE_COMPANY | KVG_MOVE_CHUNKS};

@@ -136,7 +136,8 @@ static void arithmetic_loose(const struct kvg_problem *p, int64_t seq_len, struc
 static void arithmetic_anywhere(const struct kvg_problem *p, int64_t seq_len, struct kvg_arithmetic *out)
 {
     arithmetic(p, seq_len, out);
-    out->same_bits_under = KVG_MOVE_PAGES | KVG_MOVE_HEADS | KVG_MOVE_SEQUENCES | KVG_MOVE_WORK;
+    out->same_bits_under = KVG_MOVE_PAGES | KVG_MOVE_HEADS | KVG_MOVE_SEQUENCES | KVG_MOVE_WORK |
+                           KVG_MOVE_COMPANY | KVG_MOVE_CHUNKS;
 }
 
 static int64_t workspace(const struct kvg_problem *p)
@@ -418,6 +419,37 @@ static int minds_sequences(const struct kvg_attention_args *a)
     return KVG_OK;
 }
 
+/* The last bits of the LSE of a sequence depend on whether the batch holds others. */
+static int minds_batch(const struct kvg_attention_args *a)
+{
+    right(a);
+    for (int64_t i = 0; a->lse && a->problem->batch > 1 && i < a->problem->total_q * a->problem->q_heads; i++)
+        a->lse[i] = nextafterf(a->lse[i], INFINITY);
+    return KVG_OK;
+}
+
+/* The last bits of the LSE of a row depend on whether the call holds other rows of its sequence. */
+static int minds_rows(const struct kvg_attention_args *a)
+{
+    const int64_t heads = a->problem->q_heads;
+    right(a);
+    for (int64_t b = 0; a->lse && b < a->problem->batch; b++)
+        for (int64_t i = a->cu_q_lens[b] * heads;
+             i < a->cu_q_lens[b + 1] * heads && a->cu_q_lens[b + 1] - a->cu_q_lens[b] > 1; i++)
+            a->lse[i] = nextafterf(a->lse[i], INFINITY);
+    return KVG_OK;
+}
+
+/* Wrong in a batch of several sequences with unequal numbers of query rows. */
+static int fails_on_a_mixed_batch(const struct kvg_attention_args *a)
+{
+    right(a);
+    if (a->problem->total_q != a->problem->batch * a->problem->max_q_len)
+        for (int64_t i = 0; i < a->problem->total_q * a->problem->q_heads * a->problem->head_dim; i++)
+            ((uint16_t *)a->out)[i] ^= 0x8000;
+    return KVG_OK;
+}
+
 static int fails_on_two_threads(const struct kvg_attention_args *a)
 {
     right(a);
@@ -494,6 +526,10 @@ KERNEL_AS(wavers_openly, wavers_within_bounds, arithmetic_loose);
 KERNEL_AS(minds_pages, minds_pages, arithmetic_anywhere);
 KERNEL_AS(minds_heads, minds_heads, arithmetic_anywhere);
 KERNEL_AS(minds_sequences, minds_sequences, arithmetic_anywhere);
+KERNEL_AS(minds_batch, minds_batch, arithmetic_anywhere);
+KERNEL_AS(minds_rows, minds_rows, arithmetic_anywhere);
+KERNEL(minds_batch_openly, minds_batch);
+KERNEL(fails_on_a_mixed_batch, fails_on_a_mixed_batch);
 KERNEL(fails_on_two_threads, fails_on_two_threads);
 static const struct kvg_kernel kernel_takes_nothing = {KVG_KERNEL_ABI_VERSION,
                                                        sizeof(struct kvg_kernel),
@@ -553,6 +589,10 @@ static const struct kvg_kernel *const kernels[] = {&kernel_none,
                                                    &kernel_minds_pages,
                                                    &kernel_minds_heads,
                                                    &kernel_minds_sequences,
+                                                   &kernel_minds_batch,
+                                                   &kernel_minds_rows,
+                                                   &kernel_minds_batch_openly,
+                                                   &kernel_fails_on_a_mixed_batch,
                                                    &kernel_fails_on_two_threads,
                                                    &kernel_takes_nothing,
                                                    &kernel_needs_plan,

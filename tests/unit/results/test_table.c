@@ -364,11 +364,45 @@ static void filter_keeps_matches(void **state)
     }
 }
 
+static struct kvg_row *checked(struct kvg_results *results, const char *kernel, const char *same_bits)
+{
+    struct kvg_row *row = add(results, "fp8_e4m3", "per_tensor", "none", -1, 1024);
+    row->n_checked = 128;
+    assert_int_equal(kvg_row_set_string(&row->kernel, kernel), 0);
+    assert_int_equal(kvg_row_set_string(&row->same_bits, same_bits), 0);
+    return row;
+}
+
+/* Without the column nothing is said. One row with other bits decides for its kernel. */
+static void bits_of_batches_and_chunks(void **state)
+{
+    (void)state;
+    struct kvg_results results;
+    facts(&results, 8, 1);
+    checked(&results, "cpu/a", "");
+    checked(&results, "cpu/b", "pages=differ heads=held");
+    char *text = print(&results, 0, 0);
+    expect_not(text, "bits");
+    free(text);
+    checked(&results, "cpu/a", "pages=held batch=held chunks=same");
+    checked(&results, "cpu/b", "batch=same chunks=held");
+    checked(&results, "cpu/c", "pages=held batch=broken");
+    checked(&results, "cpu/b", "pages=held batch=differ chunks=same");
+    text = print(&results, 0, 0);
+    expect(text, "The same bits for a sequence alone and among others (column same_bits): cpu/a.");
+    expect(text, "The bits of a sequence depend on the other sequences of the batch: cpu/b, cpu/c.");
+    expect(text, "The same bits for query rows in one call and in two: cpu/a, cpu/b.");
+    expect_not(text, "The bits of a query row");
+    free(text);
+    kvg_results_free(&results);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(verdict_counts_what_ran),
         cmocka_unit_test(a_later_attempt_replaces_an_earlier_one),
+        cmocka_unit_test(bits_of_batches_and_chunks),
         cmocka_unit_test(close_calibrations_are_called_close),
         cmocka_unit_test(calibrations_apart_are_called_apart),
         cmocka_unit_test(only_passed_rows_count),

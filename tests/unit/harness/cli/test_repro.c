@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include <jansson.h>
+#include <unistd.h>
 
 #include "harness/cli/argv.h"
 #include "harness/cli/commands.h"
@@ -107,7 +108,7 @@ static char *repro_of(const struct kvg_run_options *run, const char *cache_state
 {
     struct kvg_case c;
     small_case(&c, cache_state);
-    char *command = kvg_repro_make(&c, run);
+    char *command = kvg_repro_make(&c, run, NULL);
     assert_non_null(command);
     return command;
 }
@@ -145,6 +146,7 @@ static const struct change {
     {"min-time", " --min-time 0.012345678901234568 ", {.min_time = 0.012345678901234568}},
     {"cuda-graph", " --cuda-graph ", {.graph = 1}},
     {"benchmark_repetitions", " --benchmark_repetitions=7 ", {.min_samples = 7, .max_samples = 7}},
+    {"benchmark_repetitions", " --benchmark_repetitions=256 ", {.min_samples = 256, .max_samples = 256}},
     {"benchmark_min_warmup_time", " --benchmark_min_warmup_time=0.25 ", {.benchmark_flags = warmup}},
 };
 enum { N_CHANGES = sizeof changes / sizeof changes[0] };
@@ -171,7 +173,7 @@ static void what_changes_a_row_is_written(void **state)
     (void)state;
     for (int64_t i = 0; i < kvg_repro_options_count; i++)
         writers += kvg_repro_options[i].write != NULL;
-    assert_int_equal(writers, N_CHANGES);
+    assert_int_equal(writers, N_CHANGES - 1); /* one has two entries */
     for (int i = 0; i < N_CHANGES; i++) {
         struct kvg_run_options run;
         const struct kvg_repro_option *o = find(changes[i].option, strlen(changes[i].option));
@@ -217,7 +219,9 @@ static void commands_come_back(void **state)
         if (strcmp(changes[i].option, "verify-only") != 0) /* with it, nothing would be timed */
             apply(&changes[i], &run);
     char *command = repro_of(&run, "hot");
-    char **argv = kvg_argv_unquote(command, &argc);
+    char *begin = strstr(command, "kvgauge run"); /* behind the folder of the relative plug-in */
+    assert_true(begin && strncmp(command, "cd ", 3) == 0);
+    char **argv = kvg_argv_unquote(begin, &argc);
     assert_non_null(argv);
     if (kvg_run_command_read(argc - 1, argv + 1, &again, &error))
         fail_msg("%s: %s", command, error.text);
@@ -238,12 +242,146 @@ static void commands_come_back(void **state)
     kvg_argv_free(argv);
 }
 
+/* ------------------------------------------------------------------------------------------ folder,
+ * environment, races */
+
+static char *repro_with(const char *input, const struct kvg_run_options *run, const struct kvg_row *row)
+{
+    struct kvg_case c;
+    small_case(&c, "none");
+    snprintf(c.input, sizeof c.input, "%s", input);
+    char *command = kvg_repro_make(&c, run, row);
+    assert_non_null(command);
+    return command;
+}
+
+static void relative_files_need_their_folder(void **state)
+{
+    static const char *const absolute[] = {"/a/b.so", NULL};
+    struct kvg_run_options run;
+    char folder[1000], wanted[1100];
+    (void)state;
+    kvg_run_options_default(&run);
+    assert_non_null(getcwd(folder, sizeof folder));
+    assert_null(strpbrk(folder, " '")); /* no quotes in the expected command */
+    snprintf(wanted, sizeof wanted, "cd %s && kvgauge run ", folder);
+    const struct {
+        const char *input;
+        const char *const *plugins;
+        int relative;
+    } files[] = {{"normal", NULL, 0},    {"normal", absolute, 0}, {"normal", plugins, 1},
+                 {"./mine.h5", NULL, 1}, {"mine.h5", NULL, 1},    {"/x/mine.h5", NULL, 0},
+                 {"smollm2", NULL, 0},   {"smollm2", plugins, 1}, {"needle:0.5", NULL, 0}};
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        run.plugins = files[i].plugins;
+        char *command = repro_with(files[i].input, &run, NULL);
+        if (strncmp(command, files[i].relative ? wanted : "kvgauge run ",
+                    files[i].relative ? strlen(wanted) : 12))
+            fail_msg("%s: %s", files[i].input, command);
+        free(command);
+    }
+}
+
+/* Variables that are set and can change the row. Those of shipped inputs, plug-ins and GPUs only where they count. */
+static void the_environment_is_written(void **state)
+{
+    static const char *const absolute[] = {"/a/b.so", NULL};
+    struct kvg_run_options run;
+    struct kvg_case c;
+    (void)state;
+    kvg_run_options_default(&run);
+    setenv("OMP_PROC_BIND", "close", 1);
+    setenv("OMP_NUM_THREADS", "3", 1);
+    setenv("KVGAUGE_DATA", "/my data", 1);
+    setenv("CUDA_VISIBLE_DEVICES", "1", 1);
+    setenv("OMP_PLACES", "", 1);
+    char *usual = repro_with("normal", &run, NULL), *captured = repro_with("smollm2", &run, NULL);
+    run.plugins = absolute;
+    char *plugin = repro_with("normal", &run, NULL);
+    run.plugins = NULL;
+    small_case(&c, "none");
+    snprintf(c.kernel, sizeof c.kernel, "cuda/dequant_sm90");
+    char *gpu = kvg_repro_make(&c, &run, NULL);
+    assert_non_null(gpu);
+    assert_memory_equal(usual, "OMP_PROC_BIND=close kvgauge run ", 32);
+    assert_memory_equal(captured, "KVGAUGE_DATA='/my data' OMP_PROC_BIND=close kvgauge run ", 55);
+    assert_memory_equal(plugin, "OMP_NUM_THREADS=3 OMP_PROC_BIND=close kvgauge run --plugin /a/b.so ", 67);
+    assert_memory_equal(gpu, "CUDA_VISIBLE_DEVICES=1 kvgauge run ", 35);
+    free(usual);
+    free(captured);
+    free(plugin);
+    free(gpu);
+    setenv("KVGAUGE_DATA", "data", 1);
+    captured = repro_with("smollm2", &run, NULL);
+    assert_memory_equal(captured, "cd /", 4);
+    assert_non_null(strstr(captured, " && KVGAUGE_DATA=data OMP_PROC_BIND=close kvgauge run "));
+    free(captured);
+    unsetenv("OMP_PROC_BIND");
+    unsetenv("OMP_NUM_THREADS");
+    unsetenv("KVGAUGE_DATA");
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    unsetenv("OMP_PLACES");
+}
+
+/* A row that failed by a race asks for ten times the calls that it took, but for at least 300 and at most 100000. */
+static void a_race_gets_repeats(void **state)
+{
+    static const struct {
+        enum kvg_status status;
+        const char *suspected;
+        int64_t took, asked;
+        const char *wanted; /* NULL: no --repeats */
+    } rows[] = {
+        {KVG_INCORRECT, "race or leftover", 5, 0, " --repeats 300 "},
+        {KVG_INCORRECT, "race or leftover", 299, 0, " --repeats 2990 "},
+        {KVG_INCORRECT, "race or leftover", 300, 2000, " --repeats 2000 "},
+        {KVG_INCORRECT, "race or leftover", 10000001, 0, " --repeats 100000 "},
+        {KVG_INCORRECT, "race or leftover", -1, 0, NULL},
+        {KVG_INCORRECT, "layout", 300, 0, NULL},
+        {KVG_PASSED, "", 300, 0, NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct kvg_run_options run;
+        struct kvg_row row;
+        kvg_run_options_default(&run);
+        assert_int_equal(kvg_row_init(&row), 0);
+        row.status = rows[i].status;
+        row.n_repeats = rows[i].took;
+        run.repeats = rows[i].asked;
+        assert_int_equal(kvg_row_set_string(&row.suspected, rows[i].suspected), 0);
+        char *command = repro_with("normal", &run, &row);
+        if (rows[i].wanted ? !strstr(command, rows[i].wanted) : strstr(command, "--repeats") != NULL)
+            fail_msg("row %zu: %s", i, command);
+        free(command);
+        kvg_row_free(&row);
+    }
+}
+
+/* The variables of the caller. */
+static int clear_environment(void **state)
+{
+    static const char *const names[] = {
+        "KVGAUGE_DATA",  "LD_LIBRARY_PATH",  "OMP_NUM_THREADS", "OMP_DYNAMIC",    "OMP_PLACES",
+        "OMP_PROC_BIND", "OMP_THREAD_LIMIT", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "GOMP_CPU_AFFINITY"};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        unsetenv(names[i]);
+    return 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_option_is_in_the_table),    cmocka_unit_test(every_field_is_in_the_table),
-        cmocka_unit_test(usual_options_are_left_out),      cmocka_unit_test(what_changes_a_row_is_written),
-        cmocka_unit_test(an_untimed_case_needs_no_timing), cmocka_unit_test(commands_come_back),
+        cmocka_unit_test(every_option_is_in_the_table),
+        cmocka_unit_test(every_field_is_in_the_table),
+        cmocka_unit_test(usual_options_are_left_out),
+        cmocka_unit_test(what_changes_a_row_is_written),
+        cmocka_unit_test(an_untimed_case_needs_no_timing),
+        cmocka_unit_test(commands_come_back),
+        cmocka_unit_test(relative_files_need_their_folder),
+        cmocka_unit_test(the_environment_is_written),
+        cmocka_unit_test(a_race_gets_repeats),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, clear_environment, NULL);
 }

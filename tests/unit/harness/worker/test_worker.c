@@ -411,6 +411,12 @@ static void other_orders_are_tried(void **state)
         {"minds_heads", "permuted: with its heads under other numbers: other bits in lse", "head mapping"},
         {"minds_sequences", "permuted: with its sequences in another order: other bits in lse",
          "empty or split"},
+        {"minds_batch", "permuted: with other sequences in the batch: other bits in lse", "empty or split"},
+        {"minds_batch", "permuted: with one sequence of the batch alone: other bits in lse",
+         "empty or split"},
+        {"minds_rows", "permuted: with the query rows of a sequence in two calls: other bits in lse",
+         "empty or split"},
+        {"fails_on_a_mixed_batch", "permuted: with other sequences in the batch: ", "empty or split"},
         {"fails_on_two_threads", "permuted: with another number of threads: ", "empty or split"},
     };
     struct kvg_run_options options;
@@ -426,6 +432,11 @@ static void other_orders_are_tried(void **state)
             c.batch = 2;
             c.q_heads = c.kv_heads = 1; /* so that renumbering the heads does not show the fault first */
         }
+        c.batch = strstr(faults[i].reason, "of the batch alone") ? 2 : c.batch;
+        if (strstr(faults[i].reason, "in two calls")) {
+            c.phase = KVG_PHASE_APPEND;
+            c.q_len = 4;
+        }
         assert_int_equal(kvg_row_init(&row), 0);
         assert_int_equal(kvg_worker_run(worker, &c, &row, &error), 0);
         if (row.status != KVG_INCORRECT ||
@@ -433,6 +444,36 @@ static void other_orders_are_tried(void **state)
             fail_msg("%s: %s, '%s'", faults[i].kernel, kvg_status_name((enum kvg_status)row.status),
                      row.reason);
         assert_string_equal(row.suspected, faults[i].suspected);
+        kvg_row_free(&row);
+    }
+    kvg_worker_stop(worker);
+}
+
+/* The column same_bits: what a kernel declares is held or broken; what it does not declare is the same or differs. */
+static void the_row_says_which_bits_stay(void **state)
+{
+    static const struct {
+        const char *kernel, *same_bits;
+    } rows[] = {
+        {"none", "pages=same heads=same sequences=same threads=same batch=same chunks=same"},
+        {"minds_batch_openly", "pages=same heads=same sequences=same threads=same batch=differ chunks=same"},
+        {"minds_batch", "pages=held heads=held sequences=held threads=held batch=broken"},
+    };
+    struct kvg_run_options options;
+    (void)state;
+    quick_options(&options);
+    struct kvg_worker *worker = start(&options);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct kvg_case c;
+        struct kvg_row row;
+        struct kvg_error error = {0};
+        small_case(&c, rows[i].kernel, "none");
+        c.batch = 2;
+        c.phase = KVG_PHASE_APPEND;
+        c.q_len = 4;
+        assert_int_equal(kvg_row_init(&row), 0);
+        assert_int_equal(kvg_worker_run(worker, &c, &row, &error), 0);
+        assert_string_equal(row.same_bits, rows[i].same_bits);
         kvg_row_free(&row);
     }
     kvg_worker_stop(worker);
@@ -515,6 +556,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(report_when_asked),
         cmocka_unit_test(a_rare_race_takes_more_repeats),
         cmocka_unit_test(other_orders_are_tried),
+        cmocka_unit_test(the_row_says_which_bits_stay),
         cmocka_unit_test(the_worker_measures_roofs),
         cmocka_unit_test(roofs_of_a_worker_that_ends),
         cmocka_unit_test(a_signal_interrupts),
