@@ -27,7 +27,9 @@
  *              on a GPU).
  *   refusals   A kernel that cannot work with the strides or alignment of a call returns KVG_EUNSUPPORTED
  *              before it writes. The row is then skipped if its views are not dense.
- *   inputs     A kernel must not write to inputs: all pointers to const and, in `attention`, the pages.
+ *   inputs     A kernel must not write to inputs: all pointers to const and, in `attention`, the pages. It must
+ *              not read before the first or past the last element of an input, even if it does not use what
+ *              it reads: the memory beside an input may have no access.
  *   outputs    `out`, `lse` and `workspace` arrive with undefined content.
  *   errors     Every entry point returns KVG_OK or a negative KVG_E* value. A kernel never prints and never
  *              exits.

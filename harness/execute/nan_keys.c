@@ -5,7 +5,8 @@
  * One element of K, then one element of V, is NaN, in the row of one sequence and one KV head. Rows that see the
  * key must be NaN: all of the row and its lse for K, one dim for V. A kernel that reads the code as a number, or
  * leaves the key out, gives a number. The rows of other sequences and heads must be right as before. Rows of the
- * same sequence and head that do not see the key are not judged: 0 * NaN in a tile is NaN too.
+ * same sequence and head that do not see the key are not judged: 0 * NaN in a tile is NaN too. Each run is made with
+ * the NaN of either sign, because e4m3 has two codes of NaN, and a decoder may know only one.
  */
 #include "nan_keys.h"
 
@@ -27,6 +28,7 @@
 /* The element that becomes NaN. */
 struct target {
     int is_v;
+    int negative;                /* 1: the sign bit of the NaN is set */
     int64_t seq, head, key, dim; /* head: KV head */
 };
 
@@ -87,6 +89,16 @@ static char *element(const struct nan_run *r, const struct target *t)
                                      t->head * pages.stride_head + t->dim);
 }
 
+/* E4M3FNUZ has one NaN, 0x80, whose sign bit is set. */
+static void put_nan(enum kvg_dtype dtype, int negative, void *at)
+{
+    const uint16_t wide = negative ? 0xffc0 : 0x7fc0;
+    if (dtype == KVG_BF16)
+        memcpy(at, &wide, sizeof wide);
+    else
+        *(uint8_t *)at = dtype == KVG_E4M3FNUZ ? 0x80 : negative ? 0xff : 0x7f;
+}
+
 static int send_cache(struct nan_run *r, int is_v)
 {
     const int buffer = is_v && r->bytes[1] ? 1 : 0;
@@ -145,11 +157,11 @@ static int say_number(struct nan_run *r, const struct target *t, int64_t query, 
     kvg_verdict_suspect(x, KVG_FAULT_ENCODING, "the code of NaN is read as a number, or its key is left out");
     return kvg_verdict(
         x, KVG_INCORRECT,
-        "with a NaN in a visible key: key %lld of sequence %lld, KV head %lld, has a NaN in dim "
+        "with a NaN in a visible key: key %lld of sequence %lld, KV head %lld, has a %s NaN in dim "
         "%lld of %s; query row %lld head %lld gives %g in %s%lld, and NaN is right",
-        (long long)t->key, (long long)t->seq, (long long)t->head, (long long)t->dim, t->is_v ? "V" : "K",
-        (long long)query, (long long)head, (double)value, dim < 0 ? "its lse, not in dim " : "dim ",
-        (long long)(dim < 0 ? 0 : dim));
+        (long long)t->key, (long long)t->seq, (long long)t->head, t->negative ? "negative" : "positive",
+        (long long)t->dim, t->is_v ? "V" : "K", (long long)query, (long long)head, (double)value,
+        dim < 0 ? "its lse, not in dim " : "dim ", (long long)(dim < 0 ? 0 : dim));
 }
 
 /* Checks the rows of the target's sequence and head, and puts the right rows of the run before in their places,
@@ -185,7 +197,7 @@ static int run(struct nan_run *r, const struct target *t)
     char saved[4];
     char *at = element(r, t);
     memcpy(saved, at, (size_t)bytes);
-    kvg_poison_cache(p->problem.kv_dtype, at, 1);
+    put_nan(p->problem.kv_dtype, t->negative, at);
     int failed = send_cache(r, t->is_v) || kvg_call_attention(x, &r->args) ||
                  kvg_outputs_bring(x, &r->args, &out_now, &lse_now);
     memcpy(at, saved, (size_t)bytes);
@@ -238,7 +250,11 @@ int kvg_attention_nan_keys(struct kvg_execution *x, const struct kvg_attention_a
     int failed = keep_right(&r, args) || copy_caches(&r);
     for (int is_v = 0; is_v < 2 && !failed; is_v++) {
         struct target t;
-        if (choose(p, is_v, &t) == 0)
+        if (choose(p, is_v, &t))
+            continue;
+        failed = run(&r, &t);
+        t.negative = 1;
+        if (!failed && p->problem.kv_dtype != KVG_E4M3FNUZ)
             failed = run(&r, &t);
     }
     if (!p->views.shared)

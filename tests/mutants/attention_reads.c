@@ -117,6 +117,8 @@ float row_decoded(const struct mutant *m, enum kvg_dtype dtype, uint8_t code, in
 {
     if (FAULT(nan_read_as_480) && dtype == KVG_E4M3 && (code & 0x7f) == 0x7f)
         return code & 0x80 ? -480.0f : 480.0f;
+    if (FAULT(negative_nan_read_as_480) && dtype == KVG_E4M3 && code == 0xff)
+        return -480.0f;
     if (FAULT(decode_sign_of_v_lost) && tensor == 2)
         code &= 0x7f;
     if (FAULT(e5m2_as_e4m3) && dtype == KVG_E5M2)
