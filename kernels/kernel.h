@@ -27,9 +27,9 @@
  *              on a GPU).
  *   refusals   A kernel that cannot work with the strides or alignment of a call returns KVG_EUNSUPPORTED
  *              before it writes. The row is then skipped if its views are not dense.
- *   inputs     A kernel must not write to inputs: all pointers to const and, in `attention`, the pages. It must
- *              not read before the first or past the last element of an input, even if it does not use what
- *              it reads: the memory beside an input may have no access.
+ *   inputs     A kernel must not write to inputs: all pointers to const and, in `attention`, the pages. It
+ *              must not read before the first or past the last element of an input, even if it does not use
+ *              what it reads: the memory beside an input may have no access.
  *   outputs    `out`, `lse` and `workspace` arrive with undefined content.
  *   errors     Every entry point returns KVG_OK or a negative KVG_E* value. A kernel never prints and never
  *              exits.
@@ -130,11 +130,11 @@ struct kvg_problem {
  *              invariance)
  *   CHUNKS     the query rows of a sequence come in several calls, or with more rows in one call (chunked
  *              prefill). Only under a causal mask: a call then ends at the key of its last query row
- * COMPANY and CHUNKS compare calls of different problems. Declared for a problem, they promise that a sequence
- * (a query row) of that problem has the same bits in every other call that the kernel supports, whatever
- * arithmetic it declares there. So a kernel must not declare COMPANY for a problem if it plans a sequence of it
- * by the batch, by max_q_len, max_seq_len or the totals, and sums then have another order. It must not declare
- * CHUNKS if the number of query rows decides that order. COMPANY includes SEQUENCES. */
+ * COMPANY and CHUNKS compare calls of different problems. Declared for a problem, they promise that a
+ * sequence (a query row) of that problem has the same bits in every other call that the kernel supports,
+ * whatever arithmetic it declares there. So a kernel must not declare COMPANY for a problem if the batch,
+ * max_q_len, max_seq_len or the totals can change the order of its sums. It must not declare CHUNKS if the
+ * number of query rows can. COMPANY includes SEQUENCES. */
 enum kvg_rearrangement {
     KVG_MOVE_PAGES = 1,
     KVG_MOVE_HEADS = 2,

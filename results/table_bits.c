@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * table_bits.c: which kernels give a sequence the same bits in every batch, and with its query rows in chunks.
+ * table_bits.c: which kernels give a sequence the same bits in every batch, and with its query rows in
+ * chunks.
  */
 #include <string.h>
 #include "table_parts.h"
 
-/* Value of a kind in the column same_bits ("pages=held batch=differ ..."), 0 if the row has none: 1 the same bits,
- * 2 other bits. */
+/* Value of a kind in the column same_bits ("pages=held batch=differ ..."), 0 if the row has none: 1 the same
+ * bits, 2 other bits. */
 static int bits_of(const struct kvg_row *row, const char *kind)
 {
     const size_t length = strlen(kind);

@@ -5,7 +5,6 @@
  * refuses.
  */
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +24,7 @@
 #include "results/table.h"
 #include "results/table_text.h"
 #include "run_files.h"
+#include "signals.h"
 
 #define USUAL_BUDGET 120.0 /* seconds */
 #define USUAL_TIMEOUT                                                                                        \
@@ -499,23 +499,12 @@ static int exit_code(const struct check *c, const struct counts *n)
 
 /* ---------------------------------------------------------------- the command */
 
-/* Signals stop the worker loop; they are held until the files are written. */
-static void hold_signals(sigset_t *old)
-{
-    sigset_t ours;
-    sigemptyset(&ours);
-    sigaddset(&ours, SIGINT);
-    sigaddset(&ours, SIGTERM);
-    sigaddset(&ours, SIGHUP);
-    sigprocmask(SIG_BLOCK, &ours, old);
-}
-
 static int run_check(struct check *c, int argc, char **argv)
 {
     struct kvg_results in_file = {0};
     struct kvg_error error;
     sigset_t old;
-    hold_signals(&old);
+    kvg_signals_hold(&old);
     struct kvg_worker *worker = kvg_worker_start(&c->command->run, &error);
     int failed = !worker || open_files(c, argc, argv, &error) || run_cases(c, worker, &error);
     kvg_worker_stop(worker);
@@ -524,7 +513,7 @@ static int run_check(struct check *c, int argc, char **argv)
                                       &in_file, &error);
     else if (failed)
         kvg_run_files_abandon(&c->files);
-    sigprocmask(SIG_SETMASK, &old, NULL);
+    kvg_signals_release(&old);
     kvg_results_free(&in_file);
     const int code = failed ? kvg_error_report(&error) : KVG_EXIT_OK;
     if (failed && c->results.count == 0)

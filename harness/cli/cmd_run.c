@@ -5,11 +5,9 @@
  * from the journal.
  */
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "harness/device/ask_device.h"
 #include "plots/plot.h"
@@ -30,6 +28,7 @@
 #include "row_report.h"
 #include "run_command.h"
 #include "run_files.h"
+#include "signals.h"
 
 /* ---- a run ---- */
 
@@ -289,34 +288,6 @@ static int open_files(const struct kvg_run_command *command, int argc, char **ar
     return failed;
 }
 
-/* SIGINT, SIGTERM and SIGHUP. */
-static sigset_t our_signals(void)
-{
-    sigset_t ours;
-    sigemptyset(&ours);
-    sigaddset(&ours, SIGINT);
-    sigaddset(&ours, SIGTERM);
-    sigaddset(&ours, SIGHUP);
-    return ours;
-}
-
-/* Blocks them until the result file is written. */
-static void hold_signals(sigset_t *old)
-{
-    const sigset_t ours = our_signals();
-    sigprocmask(SIG_BLOCK, &ours, old);
-}
-
-/* Drops the signals that have come meanwhile, because the run has acted on them, and unblocks. */
-static void release_signals(const sigset_t *old)
-{
-    const sigset_t ours = our_signals();
-    struct timespec now = {0, 0};
-    while (sigtimedwait(&ours, NULL, &now) > 0)
-        ;
-    sigprocmask(SIG_SETMASK, old, NULL);
-}
-
 /* With --quiet, in place of the table: one line with the reason of the exit code. */
 static void say_failures(const struct kvg_results *results, const struct kvg_run_files *files)
 {
@@ -384,11 +355,11 @@ static int run_plan(const struct kvg_run_command *command, int argc, char **argv
     struct kvg_error error, file_error;
     struct tally tally = {0};
     sigset_t old;
-    hold_signals(&old);
+    kvg_signals_hold(&old);
     struct kvg_worker *worker = kvg_worker_start(&command->run, &error);
     if (!worker || open_files(command, argc, argv, plan, worker, &files, &earlier, &error)) {
         kvg_worker_stop(worker);
-        release_signals(&old);
+        kvg_signals_release(&old);
         kvg_run_files_abandon(&files);
         kvg_results_free(&earlier);
         return kvg_error_report(&error);
@@ -398,7 +369,7 @@ static int run_plan(const struct kvg_run_command *command, int argc, char **argv
     int complete = !failed && !tally.interrupted && all_planned_done(plan, &earlier, &tally);
     int code = failed ? kvg_error_report(&error) : KVG_EXIT_OK;
     int lost = kvg_run_files_finish(&files, complete, &results, &file_error);
-    release_signals(&old);
+    kvg_signals_release(&old);
     code = report_run(command, plan, &files, &results, &tally, lost ? &file_error : NULL, code);
     kvg_results_free(&earlier);
     kvg_results_free(&results);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * repro.c: one small writer for each option that can change a row, the variables of the environment that can, and
- * the folder that relative names of files start from.
+ * repro.c: one small writer for each option that can change a row, the variables of the environment that can,
+ * and the folder that relative names of files start from.
  */
 #include "repro.h"
 
@@ -214,8 +214,8 @@ static int write_folder(FILE *out, const struct kvg_case *c, const struct kvg_ru
     return quoted ? 0 : -1;
 }
 
-/* Variables that can change a row. OMP_NUM_THREADS counts for plug-ins alone: kernels of kvgauge and its reference
- * use the threads of the case. */
+/* Variables that can change a row. OMP_NUM_THREADS counts for plug-ins alone: kernels of kvgauge and its
+ * reference use the threads of the case. */
 static const struct variable {
     const char *name;
     enum { FOR_CPU, FOR_GPU, FOR_PLUGINS, FOR_SHIPPED_INPUTS } when;
@@ -257,9 +257,9 @@ static int write_variables(FILE *out, const struct kvg_case *c, const struct kvg
 
 enum { RACE_REPEATS = 300, RACE_TIMES = 10, RACE_REPEATS_MOST = 100000 };
 
-/* Number of repeated calls for a row that failed by a race without --repeats; 0 for any other row. The race shows by
- * chance, and how many calls fit into the usual time depends on the machine. Ten times the calls that it took find
- * it again nearly always. */
+/* Number of repeated calls for a row that failed by a race without --repeats; 0 for any other row. The race
+ * shows by chance, and how many calls fit into the usual time depends on the machine. Ten times the calls
+ * that it took find it again nearly always. */
 static int64_t repeats_of_race(const struct kvg_row *row)
 {
     if (!row || row->status != KVG_INCORRECT || row->n_repeats < 1 ||

@@ -27,10 +27,11 @@ struct kvg_repro_option {
 extern const struct kvg_repro_option kvg_repro_options[];
 extern const int64_t kvg_repro_options_count;
 
-/* "kvgauge run OPTION... --case 'STRING'", quoted for a POSIX shell: with the same build it repeats the row from any
- * folder. Names of files stand as they were given; if one is relative, "cd FOLDER && " comes first. Variables of the
- * environment that can change the row and are set come before "kvgauge". `row`, unless NULL, is the row: if it failed
- * by a race, the command asks for enough repeated calls. malloc'ed; NULL on out of memory. */
+/* "kvgauge run OPTION... --case 'STRING'", quoted for a POSIX shell: with the same build it repeats the row
+ * from any folder. Names of files stand as they were given; if one is relative, "cd FOLDER && " comes first.
+ * Variables of the environment that can change the row and are set come before "kvgauge". `row`, unless NULL,
+ * is the row: if it failed by a race, the command asks for enough repeated calls. malloc'ed; NULL on out of
+ * memory. */
 char *kvg_repro_make(const struct kvg_case *c, const struct kvg_run_options *run, const struct kvg_row *row);
 
 #endif

@@ -42,8 +42,8 @@ int kvg_run_files_finish(struct kvg_run_files *files, int complete, struct kvg_r
 /* Closes what is open, after create or resume failed. */
 void kvg_run_files_abandon(struct kvg_run_files *files);
 
-/* Adds the facts of the run: schema, uuid, time, version, argv (as "kvgauge COMMAND OPTION...", without argv[0]),
- * suite, seed. 0, or -1 on out of memory. */
+/* Adds the facts of the run: schema, uuid, time, version, argv (as "kvgauge COMMAND OPTION...", without
+ * argv[0]), suite, seed. 0, or -1 on out of memory. */
 int kvg_run_facts_add(struct kvg_facts *facts, const char *command, int argc, char **argv, const char *suite,
                       uint64_t seed);
 

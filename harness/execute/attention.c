@@ -8,8 +8,8 @@
  *   3. in the timed calls
  *   4. in further runs (again.c)
  *   5. after Q, K and V have changed in place, in far pages (far.c), in another order (reorder.c), and
- *      with other sequences and query rows in the call (company.c), with NaN in a visible key (nan_keys.c), and
- *      with inputs that touch memory without access (edges.c)
+ *      with other sequences and query rows in the call (company.c), with NaN in a visible key (nan_keys.c),
+ *      and with inputs that touch memory without access (edges.c)
  *   6. on a cache that holds special codes (special_codes.c)
  * On path fp8 the quantising of Q is checked too (quantize.c).
  */
@@ -317,11 +317,13 @@ static void verify_and_time(struct attention *a)
         kvg_execute_quantize_q(x);
     if (x->row->status != KVG_PASSED && x->row->status != KVG_MISTRUSTED)
         return;
-    if (kvg_session_wants_renewal(x) ? run_renewed(a, again)
-                                     : kvg_attention_edges(x, &a->args, a->expectation))
+    const int renewed = kvg_session_wants_renewal(x);
+    if (renewed ? run_renewed(a, again) : kvg_attention_edges(x, &a->args, a->expectation))
         return;
-    if (!x->timed || again)
-        kvg_attention_special_codes(x, &a->args); /* the last run: it leaves other values */
+    /* The last run: it leaves other values. It starts from the values of the case, whether they were renewed
+     * or not, so that the row can be repeated alone. */
+    if ((!x->timed || again) && kvg_special_codes_wanted(x) && !(renewed && kvg_inputs_renew(x, x->c->seed)))
+        kvg_attention_special_codes(x, &a->args);
 }
 
 void kvg_execute_attention(struct kvg_execution *x)

@@ -2,8 +2,9 @@
  *
  * company.c: a sequence alone and among other sequences, and its query rows in two calls.
  *
- * All calls read the pages of the case. A sequence alone, and its chunks, use the rows of Q and of the outputs where
- * they lie in the case. A sequence among others has a Q, tables and outputs of its own, which are dense.
+ * All calls read the pages of the case. A sequence alone, and its chunks, use the rows of Q and of the
+ * outputs where they lie in the case. A sequence among others has a Q, tables and outputs of its own, which
+ * are dense.
  */
 #include "company.h"
 
@@ -118,8 +119,8 @@ static int is_supported(const struct company *c, const struct kvg_problem *probl
     return c->x->kernel->supports(problem, why, sizeof why) != 0;
 }
 
-/* 1 if the kernel declares for this part of the problem what it declares for the sequence in the whole case. Only
- * then the bounds of the case hold for the output of the part. */
+/* 1 if the kernel declares for this part of the problem what it declares for the sequence in the whole case.
+ * Only then the bounds of the case hold for the output of the part. */
 static int same_arithmetic(const struct company *c, const struct kvg_problem *problem,
                            const struct part *part)
 {
@@ -156,8 +157,8 @@ static int call(struct company *c, const struct kvg_problem *problem, struct kvg
     return failed ? -1 : 0;
 }
 
-/* Calls the kernel with one part. Its rows lie where they lie in the whole case, and the other rows keep their
- * content. */
+/* Calls the kernel with one part. Its rows lie where they lie in the whole case, and the other rows keep
+ * their content. */
 static int call_part(struct company *c, const struct part *part)
 {
     struct kvg_execution *x = c->x;
@@ -180,8 +181,8 @@ static int call_part(struct company *c, const struct part *part)
 
 /* ---------------------------------------------------------------- a batch of its own */
 
-/* The sequence, between a shorter copy of itself and the longest one of the case. With `mixed`, the neighbours have
- * another number of query rows: one in prefill, else more than the sequence has. */
+/* The sequence, between a shorter copy of itself and the longest one of the case. With `mixed`, the
+ * neighbours have another number of query rows: one in prefill, else more than the sequence has. */
 static void gather(const struct company *c, int64_t seq, int mixed, struct part parts[CROWD])
 {
     const struct kvg_prepared *p = &c->x->prepared;
@@ -230,7 +231,8 @@ static void *give(struct kvg_execution *x, const char *name, const void *from, i
     return to && kvg_buffer_send(x, to, from, bytes) == 0 ? to : NULL;
 }
 
-/* Calls the kernel with the crowd and copies the rows of its second sequence to their places in c->out and c->lse. */
+/* Calls the kernel with the crowd and copies the rows of its second sequence to their places in c->out and
+ * c->lse. */
 static int call_crowd(struct company *c, const struct kvg_problem *problem, const struct part parts[CROWD],
                       const struct crowd *crowd)
 {
@@ -277,8 +279,9 @@ static void complete(struct company *c, int64_t begin, int64_t end)
     memcpy(c->lse + end, c->whole_lse + end, (size_t)rest * sizeof *c->lse);
 }
 
-/* Compares the rows of a sequence in c->out with those of the whole case, or of the sequence alone. Other bits fail
- * a kernel that declares that they are the same. Otherwise the output must be right, if `bounded`. */
+/* Compares the rows of a sequence in c->out with those of the whole case, or of the sequence alone. Other
+ * bits fail a kernel that declares that they are the same. Otherwise the output must be right, if
+ * `bounded`. */
 static int judge(struct company *c, enum kvg_rearrangement which, int64_t seq, int bounded, const char *when)
 {
     const struct kvg_prepared *p = &c->x->prepared;
@@ -331,7 +334,8 @@ static int run_alone(struct company *c, const struct part *all, int want)
                  "permuted: with one sequence of the batch alone");
 }
 
-/* A sequence among others. If the kernel takes no batch with unequal numbers of query rows, all have the same. */
+/* A sequence among others. If the kernel takes no batch with unequal numbers of query rows, all have the
+ * same. */
 static int run_crowd(struct company *c, int64_t seq)
 {
     const struct kvg_prepared *p = &c->x->prepared;
@@ -361,8 +365,8 @@ static int run_crowd(struct company *c, int64_t seq)
     return failed ? -1 : 0;
 }
 
-/* The rows of a sequence cut after `cut` rows. Both calls hold the sequence alone, and so does the call that they
- * are compared with: only the number of query rows differs. */
+/* The rows of a sequence cut after `cut` rows. Both calls hold the sequence alone, and so does the call that
+ * they are compared with: only the number of query rows differs. */
 static int run_chunks(struct company *c, const struct part *all, int64_t cut)
 {
     const struct part parts[2] = {{all->seq, 0, cut, all->keys - all->rows + cut},
@@ -399,8 +403,8 @@ static int run_sequence(struct company *c, int64_t seq, const int want[KINDS])
     return want[BATCH] ? run_crowd(c, seq) : 0;
 }
 
-/* The kinds that this case can show and that the kernel has not run often enough: twice for a batch of one sequence,
- * of several, and for chunks, with the context in one piece and in splits. */
+/* The kinds that this case can show and that the kernel has not run often enough: twice for a batch of one
+ * sequence, of several, and for chunks, with the context in one piece and in splits. */
 static int wanted(struct company *c, int want[KINDS])
 {
     const struct kvg_problem *problem = &c->x->prepared.problem;

@@ -80,8 +80,8 @@ static void exchange(const struct kvg_prepared *p, const struct kvg_pages *pages
         }
 }
 
-/* Gives page number `wanted` to a full page of the longest sequence, so that the slots at the end (or start) of
- * the cache are keys that the kernel reads. */
+/* Gives page number `wanted` to a full page of the longest sequence, so that the slots at the end (or start)
+ * of the cache are keys that the kernel reads. */
 static void put_page(const struct kvg_prepared *p, const struct kvg_attention_args *args, int64_t index,
                      int64_t wanted)
 {
@@ -171,60 +171,54 @@ int kvg_attention_edges(struct kvg_execution *x, const struct kvg_attention_args
 
 /* ---------------------------------------------------------------- store and quantize_q */
 
-int kvg_store_edges(struct kvg_execution *x, const struct kvg_store_args *args,
-                    int (*call)(void *context, const struct kvg_store_args *args), void *context)
+/* Moves the inputs to each edge in turn and calls `call`. The arguments are as before in the end. */
+static int run_at_edges(struct kvg_execution *x, const struct input *inputs, int n,
+                        int (*call)(void *context), void *context)
 {
-    const struct kvg_prepared *p = &x->prepared;
-    const struct kvg_views *v = &p->views;
+    const void *own[KVG_EDGES_MOST];
     int failed = 0;
-    if (x->site.device)
-        return 0;
+    for (int i = 0; i < n; i++)
+        own[i] = *inputs[i].pointer;
     kvg_session_tell(x, KVG_RUN_EDGE);
     for (int which = KVG_EDGE_END; which <= KVG_EDGE_START && !failed; which++) {
         struct kvg_edges edges = {.count = 0};
-        struct kvg_store_args moved = *args;
-        const struct input inputs[] = {
-            {&moved.k, "k", 2 * v->k.elements, 2 * v->k.first},
-            {&moved.v, "v", 2 * v->v.elements, 2 * v->v.first},
-            {(const void **)&moved.slot_mapping, "slot_mapping", p->store_tokens * 8, 0},
-            {(const void **)&moved.scales.k, "k_scale", scale_bytes(p), 0},
-            {(const void **)&moved.scales.v, "v_scale", scale_bytes(p), 0},
-        };
-        if (move(&edges, (enum kvg_edge)which, inputs, sizeof inputs / sizeof inputs[0]) == 0) {
+        if (move(&edges, (enum kvg_edge)which, inputs, n) == 0) {
             kvg_edges_watch(&edges);
-            failed = call(context, &moved);
+            failed = call(context);
             kvg_edges_unwatch();
         }
+        for (int i = 0; i < n; i++)
+            *inputs[i].pointer = own[i];
         kvg_edges_free(&edges);
     }
     kvg_session_tell(x, KVG_RUN_FIRST);
     return failed;
 }
 
-int kvg_quantize_edges(struct kvg_execution *x, const struct kvg_quantize_q_args *args,
-                       int (*call)(void *context, const struct kvg_quantize_q_args *args), void *context)
+int kvg_store_edges(struct kvg_execution *x, struct kvg_store_args *args, int (*call)(void *context),
+                    void *context)
 {
     const struct kvg_prepared *p = &x->prepared;
-    int failed = 0;
-    if (x->site.device)
-        return 0;
-    kvg_session_tell(x, KVG_RUN_EDGE);
-    for (int which = KVG_EDGE_END; which <= KVG_EDGE_START && !failed; which++) {
-        struct kvg_edges edges = {.count = 0};
-        struct kvg_quantize_q_args moved = *args;
-        const struct input inputs[] = {
-            {&moved.q, "q", 2 * p->views.q.elements, 2 * p->views.q.first},
-            {(const void **)&moved.scales.q, "q_scale", scale_bytes(p), 0},
-            {(const void **)&moved.scales.k, "k_scale", scale_bytes(p), 0},
-            {(const void **)&moved.scales.v, "v_scale", scale_bytes(p), 0},
-        };
-        if (move(&edges, (enum kvg_edge)which, inputs, sizeof inputs / sizeof inputs[0]) == 0) {
-            kvg_edges_watch(&edges);
-            failed = call(context, &moved);
-            kvg_edges_unwatch();
-        }
-        kvg_edges_free(&edges);
-    }
-    kvg_session_tell(x, KVG_RUN_FIRST);
-    return failed;
+    const struct kvg_views *v = &p->views;
+    const struct input inputs[] = {
+        {&args->k, "k", 2 * v->k.elements, 2 * v->k.first},
+        {&args->v, "v", 2 * v->v.elements, 2 * v->v.first},
+        {(const void **)&args->slot_mapping, "slot_mapping", p->store_tokens * 8, 0},
+        {(const void **)&args->scales.k, "k_scale", scale_bytes(p), 0},
+        {(const void **)&args->scales.v, "v_scale", scale_bytes(p), 0},
+    };
+    return x->site.device ? 0 : run_at_edges(x, inputs, sizeof inputs / sizeof inputs[0], call, context);
+}
+
+int kvg_quantize_edges(struct kvg_execution *x, struct kvg_quantize_q_args *args, int (*call)(void *context),
+                       void *context)
+{
+    const struct kvg_prepared *p = &x->prepared;
+    const struct input inputs[] = {
+        {&args->q, "q", 2 * p->views.q.elements, 2 * p->views.q.first},
+        {(const void **)&args->scales.q, "q_scale", scale_bytes(p), 0},
+        {(const void **)&args->scales.k, "k_scale", scale_bytes(p), 0},
+        {(const void **)&args->scales.v, "v_scale", scale_bytes(p), 0},
+    };
+    return x->site.device ? 0 : run_at_edges(x, inputs, sizeof inputs / sizeof inputs[0], call, context);
 }

@@ -3,8 +3,8 @@
  * far.c: runs attention on pages that begin 2^32 elements after the start of the cache.
  *
  * For these pages, page number times stride needs more than 32 bits, as element and as byte offset, and more
- * than the significand of a float. The page numbers need more than 16 bits, however large a page is. On the host
- * the cache is sparse: the address space before the pages takes no memory.
+ * than the significand of a float. The page numbers need more than 16 bits, however large a page is. On the
+ * host the cache is sparse: the address space before the pages takes no memory.
  */
 #include "far.h"
 

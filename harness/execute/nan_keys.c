@@ -2,11 +2,12 @@
  *
  * nan_keys.c: runs with a NaN in a visible key.
  *
- * One element of K, then one element of V, is NaN, in the row of one sequence and one KV head. Rows that see the
- * key must be NaN: all of the row and its lse for K, one dim for V. A kernel that reads the code as a number, or
- * leaves the key out, gives a number. The rows of other sequences and heads must be right as before. Rows of the
- * same sequence and head that do not see the key are not judged: 0 * NaN in a tile is NaN too. Each run is made with
- * the NaN of either sign, because e4m3 has two codes of NaN, and a decoder may know only one.
+ * One element of K, then one element of V, is NaN, in the row of one sequence and one KV head. Rows that see
+ * the key must be NaN: all of the row and its lse for K, one dim for V. A kernel that reads the code as a
+ * number, or leaves the key out, gives a number. The rows of other sequences and heads must be right as
+ * before. Rows of the same sequence and head that do not see the key are not judged: 0 * NaN in a tile is NaN
+ * too. Each run is made with the NaN of either sign, because e4m3 has two codes of NaN, and a decoder may
+ * know only one.
  */
 #include "nan_keys.h"
 
@@ -164,8 +165,8 @@ static int say_number(struct nan_run *r, const struct target *t, int64_t query, 
         dim < 0 ? "its lse, not in dim " : "dim ", (long long)(dim < 0 ? 0 : dim));
 }
 
-/* Checks the rows of the target's sequence and head, and puts the right rows of the run before in their places,
- * so that the rest can be compared as always. */
+/* Checks the rows of the target's sequence and head, and puts the right rows of the run before in their
+ * places, so that the rest can be compared as always. */
 static int check_rows(struct nan_run *r, const struct target *t, uint16_t *out, float *lse)
 {
     const struct kvg_prepared *p = &r->x->prepared;

@@ -31,8 +31,8 @@ int kvg_outputs_expect(struct kvg_execution *x, struct kvg_expectation **out);
  * outputs->plain stays empty, and plain_why has the reason. -1 with the verdict when the device failed. */
 int kvg_outputs_make_plain(struct kvg_execution *x, const struct kvg_attention_args *args,
                            const struct kvg_expectation *e);
-/* The outputs of the last call as dense tensors in host memory, valid until the next call; *lse is NULL if the
- * call took none. -1 with the verdict, also if the gaps of the outputs were written. */
+/* The outputs of the last call as dense tensors in host memory, valid until the next call; *lse is NULL if
+ * the call took none. -1 with the verdict, also if the gaps of the outputs were written. */
 int kvg_outputs_bring(struct kvg_execution *x, const struct kvg_attention_args *args, const uint16_t **out,
                       const float **lse);
 /* Compares an output with the expectation and, with `whole`, with the plain kernel's output. Fills the error

@@ -219,19 +219,19 @@ static int compare_codes(struct kvg_execution *x, const struct kvg_kernel *kerne
 
 struct edge_call {
     struct kvg_execution *x;
-    const struct kvg_kernel *kernel;
+    const struct quantize *q;
     void *q8;
 };
 
 /* A call whose inputs touch memory without access. */
-static int call_at_edge(void *context, const struct kvg_quantize_q_args *args)
+static int call_at_edge(void *context)
 {
-    struct edge_call *c = context;
+    const struct edge_call *c = context;
     struct kvg_execution *x = c->x;
     if (kvg_buffer_poison(x, c->q8, x->prepared.views.q8.elements) ||
-        kvg_call_finish(x, "quantize_q", c->kernel->quantize_q(args)) || kvg_buffers_check(x))
+        kvg_call_finish(x, "quantize_q", c->q->kernel->quantize_q(&c->q->args)) || kvg_buffers_check(x))
         return -1;
-    return compare_codes(x, c->kernel, c->q8);
+    return compare_codes(x, c->q->kernel, c->q8);
 }
 
 void kvg_execute_quantize_q(struct kvg_execution *x)
@@ -256,7 +256,7 @@ void kvg_execute_quantize_q(struct kvg_execution *x)
         .q8_stride_head = v->q8.stride_head,
         .scales = {x->seen.q_scale, x->seen.k_scale, x->seen.v_scale, p->scale_stride},
         .stream = x->site.device ? x->site.device->ops->stream(x->site.device) : NULL};
-    struct edge_call at_edge = {x, q.kernel, q8};
+    struct edge_call at_edge = {x, &q, q8};
     if (kvg_buffer_poison(x, q8, v->q8.elements) || kvg_call_finish(x, "quantize_q", timed_quantize(&q)) ||
         kvg_buffers_check(x) || compare_codes(x, q.kernel, q8) || quantize_ties(x, &q) ||
         kvg_quantize_edges(x, &q.args, call_at_edge, &at_edge))

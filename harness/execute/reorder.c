@@ -259,8 +259,8 @@ static int wanted(struct kvg_execution *x, int want[KINDS])
     int64_t available = INT64_MAX, total;
     if (x->site.device && x->site.device->ops->memory(x->site.device, &available, &total))
         return 0;
-    /* No run for a frame, whose K and V are only on the device, nor without room for another cache. Other views
-     * are left to cases of their own: the permuted tensors here are dense. */
+    /* No run for a frame, whose K and V are only on the device, nor without room for another cache. Other
+     * views are left to cases of their own: the permuted tensors here are dense. */
     if (p->frame || !p->views.dense || cache > MOST_BYTES || available < 2 * cache)
         return 0;
     for (int i = 0; i < KINDS; i++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * same_bits.h: the column same_bits: for each kind of rearrangement that was run, whether the bits of the output
- * stayed the same, and whether the kernel declares that they do.
+ * same_bits.h: the column same_bits: for each kind of rearrangement that was run, whether the bits of the
+ * output stayed the same, and whether the kernel declares that they do.
  */
 #ifndef KVG_HARNESS_EXECUTE_SAME_BITS_H
 #define KVG_HARNESS_EXECUTE_SAME_BITS_H

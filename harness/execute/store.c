@@ -458,14 +458,11 @@ static int run_special(struct store *s)
 }
 
 /* The call of a run with inputs at an edge. */
-static int call_at_edge(void *context, const struct kvg_store_args *args)
+static int call_at_edge(void *context)
 {
     struct store *s = context;
-    const struct kvg_store_args own = s->args;
     struct kvg_row other;
-    s->args = *args;
     int failed = run_once(s);
-    s->args = own;
     if (failed)
         return -1;
     if (kvg_row_init(&other))

@@ -25,8 +25,9 @@
 /* Sizes of the calibration set (samples of so many tokens) and of the one batch of random tokens. */
 enum { SAMPLES = 64, SAMPLE_TOKENS = 128, RANDOM_TOKENS = 2048 };
 
-/* Factors of K and Q in a wide channel; q_wide has those of k_wide exchanged. They make the standard deviation of a logit
- * sqrt(1 + (20/4)^2 / 32) = 1.33 for channel_outlier and sqrt(1 + 4^2 / 32) = 1.22 for k_wide. */
+/* Factors of K and Q in a wide channel; q_wide has those of k_wide exchanged. They make the standard
+ * deviation of a logit sqrt(1 + (20/4)^2 / 32) = 1.33 for channel_outlier and sqrt(1 + 4^2 / 32) = 1.22 for
+ * k_wide. */
 #define CHANNEL_OUTLIER_K 20.0f
 #define CHANNEL_OUTLIER_Q 0.25f
 /* With the smallest factor of a head, 2^-2, a wide channel has sigma 512, so two values in five are beyond
@@ -36,12 +37,13 @@ enum { SAMPLES = 64, SAMPLE_TOKENS = 128, RANDOM_TOKENS = 2048 };
 #define CHANNEL_GROUP 32 /* channels in a group; one of them is wide */
 
 /* far_logits, with s the direction:
- *   q = 112 s + z/4, k = -+ (5.6e4 / 112 / sqrt(d)) w s + z/50   logits near -5.6e4, or +5.6e4 in odd KV heads
- * w goes from 1/2 to 3/2 over every 8 dims, so that the products differ and their roundings are not all alike.
- * A running maximum that starts at a finite number, or an exponential without the maximum, shows. 112 leaves
- * room for the factor 4 of a head below 448. The deviates of K are mostly lost in the cache, so the keys have
- * about the same weight. V has the mean 1: the logits have large rounding errors, and an output near zero would
- * show nothing. */
+ *   q = 112 s + z/4, k = -+ (5.6e4 / 112 / sqrt(d)) w s + z/50   logits near -5.6e4, or +5.6e4 in odd KV
+ *   heads
+ * w goes from 1/2 to 3/2 over every 8 dims, so that the products differ and their roundings are not all
+ * alike. A running maximum that starts at a finite number, or an exponential without the maximum, shows. 112
+ * leaves room for the factor 4 of a head below 448. The deviates of K are mostly lost in the cache, so the
+ * keys have about the same weight. V has the mean 1: the logits have large rounding errors, and an output
+ * near zero would show nothing. */
 #define FAR_Q 112.0f
 #define FAR_LOGIT 5.6e4f
 #define FAR_Q_NOISE 0.25f

@@ -39,7 +39,8 @@ void kvg_edges_free(struct kvg_edges *edges)
     edges->count = 0;
 }
 
-/* ---------------------------------------------------------------- text without stdio, for a signal handler */
+/* ---------------------------------------------------------------- text without stdio, for a signal
+ * handler */
 
 static size_t put(char *text, size_t size, size_t used, const char *word)
 {

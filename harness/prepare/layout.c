@@ -4,8 +4,8 @@
  *
  * Pages are assigned in a shuffled order, and some between them stay free, as in an engine that has served
  * requests for a while. The lengths of a ragged batch are close to page and tile boundaries, where kernels
- * often have errors. A batch with gaps has lengths that are multiples of nothing, empty sequences first, in the
- * middle and last, and a sequence without new tokens.
+ * often have errors. A batch with gaps has lengths that are no multiples of 2, 3, 5 or 7, empty sequences
+ * first, in the middle and last, and a sequence without new tokens.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -30,14 +30,15 @@ static int is_empty(const struct kvg_case *c, int64_t i)
     return (n >= 2 && i == n - 1) || (n >= 3 && i == 0) || (n >= 6 && i == n / 2);
 }
 
-/* A sequence whose tokens are all in the cache already: nothing is asked of it in this call. */
+/* A sequence without new tokens: it has no query row in this call. */
 static int has_no_query(const struct kvg_case *c, int64_t i)
 {
     const int64_t n = c->batch;
     return c->lengths == KVG_LENGTHS_GAPS && ((n >= 2 && i == n - 1) || (n >= 4 && i == 1));
 }
 
-/* Length of a sequence of a batch with gaps: shorter from one to the next, and no multiple of 2, 3, 5 or 7. */
+/* Length of a sequence of a batch with gaps: shorter from one to the next, and no multiple of 2, 3, 5 or
+ * 7. */
 static int64_t odd_length(const struct kvg_case *c, int64_t i)
 {
     int64_t length = (int64_t)((double)c->context * (double)(c->batch - i) / (double)c->batch);

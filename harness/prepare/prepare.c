@@ -190,6 +190,8 @@ int kvg_prepared_renew(struct kvg_prepared *p, uint64_t seed, struct kvg_error *
     int only = 0;
     if (kvg_input_is_synthetic(c->input))
         p->own->values.seed = seed;
+    else if (seed == c->seed)
+        p->own->values.layer = c->layer;
     else if (other_layer(p, seed, &only, error))
         return -1;
     if (kvg_layout_fill(p, seed, error) || fill_sources(p, error))

@@ -36,9 +36,9 @@ int kvg_prepared_make_part(const struct kvg_prepared *frame, const int64_t *sequ
 /* Replaces the values of Q, K, V, scales and caches in place, shuffles the pages again and, in a ragged
  * batch, rotates the lengths by one sequence. Problem and buffers stay the same, so a kernel that caches its
  * answer, its scales or its page table gives a wrong output.
- *   synthetic input  the values of `seed`, which should differ from the present one; the case's own seed
- *                    restores the first values
+ *   synthetic input  the values of `seed`, which should differ from the present one
  *   captured input   another layer, or the signs flipped where the file has one layer
+ * The case's own seed restores the first values.
  * p->c stays as it is. Not for a part. After a failure p can only be freed. */
 int kvg_prepared_renew(struct kvg_prepared *p, uint64_t seed, struct kvg_error *error);
 

@@ -24,9 +24,9 @@
 
 struct kvg_prepared_own; /* own.h */
 
-/* The buffers of tensors and caches as the kernel is given them. If views are dense, they are the dense tensors
- * of the prepared case. Else they are copies in the places of kvg_prepared.views, and NULL where the phase does
- * not need them. K and V may be the same buffer. */
+/* The buffers of tensors and caches as the kernel is given them. If views are dense, they are the dense
+ * tensors of the prepared case. Else they are copies in the places of kvg_prepared.views, and NULL where the
+ * phase does not need them. K and V may be the same buffer. */
 struct kvg_shown {
     void *q, *q8;            /* attention */
     void *k, *v;             /* store */

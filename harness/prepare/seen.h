@@ -17,8 +17,8 @@
 #include "harness/memory/device_memory.h"
 #include "prepared.h"
 
-/* Named as in struct kvg_prepared. NULL where the phase does not need the buffer. Tensors and caches are in the
- * places of kvg_prepared.views; v is k, and v_cache is k_cache, where views are shared. */
+/* Named as in struct kvg_prepared. NULL where the phase does not need the buffer. Tensors and caches are in
+ * the places of kvg_prepared.views; v is k, and v_cache is k_cache, where views are shared. */
 struct kvg_seen {
     void *q, *q8; /* attention */
     void *k, *v;  /* store */

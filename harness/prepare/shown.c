@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * shown.c: the buffers that a kernel is given. If views are dense these are the dense tensors; else copies whose
- * gaps hold NaN.
+ * shown.c: the buffers that a kernel is given. If views are dense these are the dense tensors; else copies
+ * whose gaps hold NaN.
  */
 #include <string.h>
 

@@ -68,8 +68,9 @@ static int count_hits(enum kvg_ref_format format, enum kvg_special_rule rule, fl
     return hits;
 }
 
-/* The nth (or else the last) of the scales near 1, 1.25, 1.5 and 1.75 that have the most such hits, times 2^(-6 nth). The product of
- * each of these four and a midpoint, which has 5 significant bits, is a bf16 value. */
+/* The nth (or else the last) of the scales near 1, 1.25, 1.5 and 1.75 that have the most such hits, times
+ * 2^(-6 nth). The product of each of these four and a midpoint, which has 5 significant bits, is a bf16
+ * value. */
 static float scale_with_hits(enum kvg_ref_format format, enum kvg_special_rule rule, int bits, int nth)
 {
     enum { NEAR = 4, OFFSETS = 2 * NEAR + 1, CANDIDATES = 4 * OFFSETS };
@@ -128,8 +129,8 @@ static int is_near_midpoint(enum kvg_ref_format format, float quotient)
 }
 
 /* 0 if the quotient lies near a midpoint or another rounding at hand sends it to another code. 1 if it is the
- * first one with its code, or near the largest code. 2 otherwise. `other` is the quotient by the other rule, `code`
- * and `before` the rounded quotients of this value and of the value before it. */
+ * first one with its code, or near the largest code. 2 otherwise. `other` is the quotient by the other rule,
+ * `code` and `before` the rounded quotients of this value and of the value before it. */
 static int rank_of(enum kvg_ref_format format, float quotient, float other, float code, float before)
 {
     const float largest = (float)kvg_ref_format_get_info(format)->max;
@@ -384,8 +385,8 @@ static void write_subnormals_row(enum kvg_dtype dtype, uint32_t *random, uint8_t
     }
 }
 
-/* k_scale for which q . k has the wanted deviation: over the heads [first, first + heads) of Q. Keeps the scale if
- * Q is zero there or not finite. */
+/* k_scale for which q . k has the wanted deviation: over the heads [first, first + heads) of Q. Keeps the
+ * scale if Q is zero there or not finite. */
 static float scale_of_subnormals(const struct kvg_prepared *p, int64_t first, int64_t heads, float scale)
 {
     const int64_t dim = p->problem.head_dim, normal = smallest_normal(p->problem.kv_dtype);

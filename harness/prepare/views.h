@@ -5,7 +5,8 @@
  * A prepared case holds its tensors densely: their strides follow from the shape. An engine passes views into
  * larger buffers. The axis `views` chooses what the kernel is given:
  *   dense       the dense tensors themselves
- *   padded      gaps after every row, head and page. K's are unlike V's, and out's unlike Q's
+ *   padded      gaps after every row, head and page. The gaps of K differ from those of V, and the gaps of
+ *               out from those of Q
  *   fused       rows of one QKV tensor [tokens, q_heads + 2 kv_heads, head_dim]; the K cache and then the V
  *               cache in one allocation
  *   paired      K and V caches alternate by page: [num_blocks, 2, page]; sources of a store alternate by
@@ -13,8 +14,8 @@
  *   head_major  the head is the slowest index of Q, out, sources and caches
  *
  * In all kinds but dense, tensors begin 16 bytes after the start of their buffer (or after one element, where
- * rows have no such alignment), so that no larger alignment can be relied on. The gaps of inputs hold NaN, and
- * so do the gaps of outputs before a call. A kernel must not write to them.
+ * rows have no such alignment), so that no larger alignment can be relied on. The gaps of inputs hold NaN,
+ * and so do the gaps of outputs before a call. A kernel must not write to them.
  */
 #ifndef KVG_HARNESS_PREPARE_VIEWS_H
 #define KVG_HARNESS_PREPARE_VIEWS_H

@@ -71,8 +71,8 @@ static int64_t split_tokens(const struct kvg_problem *p)
     return p->max_q_len <= KVG_SPLIT_MAX_QUERIES && p->max_seq_len > KVG_SPLIT_TOKENS ? KVG_SPLIT_TOKENS : 0;
 }
 
-/* 1 if the other sequences of a call decide whether a sequence of this problem is split: it is longer than a split,
- * and may have few query rows. A sequence that is no longer than a split is never cut. */
+/* 1 if the other sequences of a call decide whether a sequence of this problem is split: it is longer than a
+ * split, and may have few query rows. A sequence that is no longer than a split is never cut. */
 static int splits_by_company(const struct kvg_problem *p)
 {
     const int all_have_many = p->max_q_len > KVG_SPLIT_MAX_QUERIES && p->total_q == p->batch * p->max_q_len;

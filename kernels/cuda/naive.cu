@@ -3,9 +3,9 @@
  * naive.cu: textbook attention in FP32. It is the reference on the GPU for cases that are too large for the
  * CPU.
  *
- * One block computes one (sequence, query token, query head). Each of its warps takes every KVG_WARPS-th visible
- * key, with an online softmax. Nothing is rounded before the output. Any phase, path, dtype, layout, group and
- * block size; head_dim up to 256; output in bf16 or, as a reference, in FP32.
+ * One block computes one (sequence, query token, query head). Each of its warps takes every KVG_WARPS-th
+ * visible key, with an online softmax. Nothing is rounded before the output. Any phase, path, dtype, layout,
+ * group and block size; head_dim up to 256; output in bf16 or, as a reference, in FP32.
  */
 #include "cuda.h"
 #include "ptx.cuh"

@@ -21,3 +21,6 @@ COLUMNS=80 "$KVGAUGE" check example/naive --plugin ./narrow.so --context 17,33 -
 # the result file has the command; run does not continue a check
 /usr/bin/python3 -c 'import json; print(json.loads(open("r.jsonl").readline())["run"]["argv"][:20])'
 "$KVGAUGE" run --resume r.jsonl 2>&1; echo "exit $?"
+echo "--- interrupted: the report is printed, and the exit code says so"
+"$KVGAUGE" check cpu/dequant_scalar --quiet > out 2>&1 & pid=$!
+sleep 1; kill -TERM $pid; wait $pid; echo "exit $?"; grep -c 'is not complete' out

@@ -5,8 +5,8 @@
  *   mutants [-j JOBS] [-e N] [-v] [-s] PLUGIN.so SUITE.yaml [NAME ...]
  *
  *   -j  mutants at a time (1 to 16, default 2)
- *   -e  run a mutant on the cases that are meant to show it, and on every Nth of the others (default 1: all). The
- *       right kernels run on all
+ *   -e  run a mutant on the cases that are meant to show it, and on every Nth of the others (default 1: all).
+ *       The right kernels run on all
  *   -v  print every row that is not passed
  *   -s  print only the times of the slow mutants (speed.h)
  *

@@ -22,9 +22,9 @@ struct fault {
 enum { FAULTS = FAULT_COUNT };
 extern const struct fault mutant_faults[FAULTS];
 
-/* Checks, found by words in the reason of a row. The first OTHER_RUNS entries are other runs of the kernel; if
- * one of them is found, the check that failed in it is not looked for. The entries from BY_HAND on are those of
- * harness/verify/checks.def. */
+/* Checks, found by words in the reason of a row. The first OTHER_RUNS entries are other runs of the kernel;
+ * if one of them is found, the check that failed in it is not looked for. The entries from BY_HAND on are
+ * those of harness/verify/checks.def. */
 struct check {
     const char *name, *words;
 };
@@ -62,8 +62,8 @@ struct verdict {
 };
 
 /* Runs the fault over the items in this process and writes a struct verdict for each to the file
- * descriptor `to`. Of the items that are not meant to show the fault only every Nth runs (`every`), unless it is a
- * right kernel. */
+ * descriptor `to`. Of the items that are not meant to show the fault only every Nth runs (`every`), unless it
+ * is a right kernel. */
 void mutant_run(int fault, struct item *items, int64_t count, int every, int to);
 
 /* ---- mutants.c ---- */

@@ -282,7 +282,8 @@ static void relative_files_need_their_folder(void **state)
     }
 }
 
-/* Variables that are set and can change the row. Those of shipped inputs, plug-ins and GPUs only where they count. */
+/* Variables that are set and can change the row. Those of shipped inputs, plug-ins and GPUs only where they
+ * count. */
 static void the_environment_is_written(void **state)
 {
     static const char *const absolute[] = {"/a/b.so", NULL};
@@ -323,7 +324,8 @@ static void the_environment_is_written(void **state)
     unsetenv("OMP_PLACES");
 }
 
-/* A row that failed by a race asks for ten times the calls that it took, but for at least 300 and at most 100000. */
+/* A row that failed by a race asks for ten times the calls that it took, but for at least 300 and at most
+ * 100000. */
 static void a_race_gets_repeats(void **state)
 {
     static const struct {

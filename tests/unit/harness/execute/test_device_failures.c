@@ -62,14 +62,14 @@ static void a_full_device_costs_a_row(void **state)
     struct setting s;
     (void)state;
     begin(&s);
-    device.capacity = 4 << 20;
-    expect(&s, "dequant", "context=20000", KVG_OUT_OF_MEMORY, "cache: cannot allocate");
+    device.capacity = 8 << 20;
+    expect(&s, "dequant", "context=40000", KVG_OUT_OF_MEMORY, "cache: cannot allocate");
     expect(&s, "dequant", "", KVG_PASSED, "");
     assert_int_equal(kvg_session_tainted(s.session), 0);
     end(&s);
     begin_where(&s, 1);
-    device.capacity = 4 << 20;
-    expect(&s, "dequant", "context=20000", KVG_OUT_OF_MEMORY, "on Loopback 1");
+    device.capacity = 8 << 20;
+    expect(&s, "dequant", "context=40000", KVG_OUT_OF_MEMORY, "on Loopback 1");
     end(&s);
 }
 

@@ -2,11 +2,12 @@
  *
  * test_random_cases.c: right kernels pass every check on random cases.
  *
- * test_false_alarms.c tests the bounds with kernels of its own. This test executes the built-in CPU kernels as a
- * run does: every kernel of this machine, random values of all axes (views, lengths, masks, scales, inputs), and
- * all further runs.
+ * test_false_alarms.c tests the bounds with kernels of its own. This test executes the built-in CPU kernels
+ * as a run does: every kernel of this machine, random values of all axes (views, lengths, masks, scales,
+ * inputs), and all further runs.
  *
- * KVG_TEST_CASES sets the number of cases (default 400), KVG_TEST_SEED the seed. A failed case prints its string.
+ * KVG_TEST_CASES sets the number of cases (default 400), KVG_TEST_SEED the seed. A failed case prints its
+ * string.
  */
 #include <setjmp.h>
 #include <stdarg.h>

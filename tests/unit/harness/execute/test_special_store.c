@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_special_store.c: faults that show on special values only are found whatever the seed is, in cases that get no
- * other further run, and right kernels raise no alarm.
+ * test_special_store.c: faults that show on special values only are found whatever the seed is, in cases that
+ * get no other further run, and right kernels raise no alarm.
  *
- * Each faulty kernel rounds with code of its own, from the definition of e4m3. Only its fault differs from the
- * right kernel of this file, which must pass.
+ * Each faulty kernel rounds with code of its own, from the definition of e4m3. Only its fault differs from
+ * the right kernel of this file, which must pass.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -122,8 +122,8 @@ static const struct kvg_kernel kernel = {.abi_version = KVG_KERNEL_ABI_VERSION,
 
 /* ---------------------------------------------------------------- cases */
 
-/* Executes a small store with the seeds 1 to `seeds`, in one session: from the third case on, no further runs are due except
- * those on special values. Returns how many were not passed. */
+/* Executes a small store with the seeds 1 to `seeds`, in one session: from the third case on, no further runs
+ * are due except those on special values. Returns how many were not passed. */
 static int count_failed(const char *kernel_name, const char *shape, int seeds)
 {
     struct kvg_session *session = kvg_session_new();

@@ -201,7 +201,8 @@ static void test_shipped_prepared(void **state)
             fail_msg("%s", error.text);
         assert_true(p.k_saturated < 0.001 && p.v_saturated < 0.001);
         size_t bytes = (size_t)p.cache_elements;
-        uint8_t *before = malloc(bytes);
+        uint8_t *before = malloc(bytes), *first = malloc(bytes);
+        memcpy(first, p.k_cache, bytes);
         memcpy(before, p.k_cache, bytes);
         assert_int_equal(kvg_prepared_renew(&p, 5, &error), 0); /* another layer */
         assert_memory_not_equal(p.k_cache, before, bytes);
@@ -209,7 +210,11 @@ static void test_shipped_prepared(void **state)
         memcpy(before, p.k_cache, bytes);
         assert_int_equal(kvg_prepared_renew(&p, 5, &error), 0); /* and yet another */
         assert_memory_not_equal(p.k_cache, before, bytes);
+        assert_int_equal(kvg_prepared_renew(&p, c.seed, &error), 0); /* the first values again */
+        assert_memory_equal(p.k_cache, first, bytes);
+        assert_int_equal(kvg_prepared_values(&p)->layer, 0);
         assert_int_equal(kvg_prepared_check(&p, &error), 0);
+        free(first);
         free(before);
         kvg_prepared_free(&p);
     }

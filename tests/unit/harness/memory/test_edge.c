@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_edge.c: a buffer with an edge can be read whole, and the byte beside its edge ends the process by SIGSEGV.
- * The line on stderr names the buffer, the side and the distance. Any other bad access ends the process without
- * such a line. Starts are aligned as well as the size allows.
+ * test_edge.c: a buffer with an edge can be read whole, and the byte beside its edge ends the process by
+ * SIGSEGV. The line on stderr names the buffer, the side and the distance. Any other bad access ends the
+ * process without such a line. Starts are aligned as well as the size allows.
  */
 #include <setjmp.h>
 #include <signal.h>
@@ -30,8 +30,8 @@ static unsigned char *content(void)
     return bytes;
 }
 
-/* Reads `address` in a child process that watches the edges. Returns the signal that ended the child (0 = none),
- * and what it wrote to stderr. */
+/* Reads `address` in a child process that watches the edges. Returns the signal that ended the child (0 =
+ * none), and what it wrote to stderr. */
 static int read_in_child(const struct kvg_edges *edges, const volatile unsigned char *address, char *text,
                          size_t size)
 {
@@ -61,8 +61,8 @@ static int read_in_child(const struct kvg_edges *edges, const volatile unsigned 
     return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
 }
 
-/* The content is whole, and the start of a buffer at an end is a multiple of each power of two that divides its
- * size. */
+/* The content is whole, and the start of a buffer at an end is a multiple of each power of two that divides
+ * its size. */
 static void content_and_alignment(void **state)
 {
     (void)state;

@@ -2,8 +2,8 @@
  *
  * test_special.c: the special values of a store hold all kinds, and the caches made from them are right.
  *
- * What is expected is computed here, from the definition of the formats: quotients with integers, midpoints with
- * doubles, which hold them exactly.
+ * What is expected is computed here, from the definition of the formats: quotients with integers, midpoints
+ * with doubles, which hold them exactly.
  */
 #include "tests/unit/prepare_fixture.h"
 
@@ -40,8 +40,8 @@ static double last_bit(double x)
     return ldexp(1.0, exponent - 24);
 }
 
-/* x / scale, rounded to 24 bits, to nearest even, with integers. Both are positive and finite; the quotient is
- * normal in FP32. */
+/* x / scale, rounded to 24 bits, to nearest even, with integers. Both are positive and finite; the quotient
+ * is normal in FP32. */
 static double divide(float x, float scale)
 {
     int ex, es;
@@ -175,7 +175,8 @@ static void cover(const struct format *f, const struct kvg_special *special, con
     kvg_prepared_free(&p);
 }
 
-/* The smallest cases, a case with tokens that are not stored, and one with more tokens than the lists need. */
+/* The smallest cases, a case with tokens that are not stored, and one with more tokens than the lists
+ * need. */
 static void k_and_v_of_every_store_hold_all_kinds(void **state)
 {
     static const struct {

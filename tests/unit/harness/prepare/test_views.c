@@ -2,8 +2,8 @@
  *
  * test_views.c: the places of elements in the buffers that a kernel is given.
  *
- * For every kind of views and many shapes, each element of every tensor is marked in a map of its buffer. So the
- * test knows by itself which elements are gaps.
+ * For every kind of views and many shapes, each element of every tensor is marked in a map of its buffer. So
+ * the test knows by itself which elements are gaps.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -248,7 +248,8 @@ static void written_gaps_of_caches_are_found(void **state)
     }
 }
 
-/* ------------------------------------------------------------------------------------------ prepared cases */
+/* ------------------------------------------------------------------------------------------ prepared
+ * cases */
 
 static void prepare_text(const char *text, struct kvg_prepared *p)
 {

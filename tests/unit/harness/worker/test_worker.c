@@ -449,7 +449,8 @@ static void other_orders_are_tried(void **state)
     kvg_worker_stop(worker);
 }
 
-/* The column same_bits: what a kernel declares is held or broken; what it does not declare is the same or differs. */
+/* The column same_bits: what a kernel declares is held or broken; what it does not declare is the same or
+ * differs. */
 static void the_row_says_which_bits_stay(void **state)
 {
     static const struct {
