@@ -199,8 +199,7 @@ int kvg_case_without_meaning(const struct kvg_case *c, char *why, size_t size)
         return 1;
     }
     if (c->mask == KVG_MASK_FULL && c->window > 0) {
-        snprintf(why, size,
-                 "a window counts keys back from the position of the query; mask full shows all keys");
+        snprintf(why, size, "a window counts keys back from the query's position; mask full shows all");
         return 1;
     }
     if (c->path != KVG_PATH_FP8 || c->kv_cache_dtype == KVG_CACHE_FP8_E4M3)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * edges.h: runs of a CPU kernel whose inputs end at memory without access, and begin after it
- * (harness/memory/ edge.h). A read outside an input ends the process; the kind of the run is announced
+ * (harness/memory/edge.h). A read outside an input ends the process; the kind of the run is announced
  * before.
  *
  * The output must be right too. They are made twice for each kernel, phase, path and dtype, and twice more

@@ -443,7 +443,7 @@ static int64_t count_special(const struct kvg_prepared *p, const struct kvg_spec
 static int run_special(struct store *s)
 {
     const struct kvg_prepared *p = &s->x->prepared;
-    struct kvg_special lists, *special = p->problem.kv_dtype != KVG_BF16 ? &lists : NULL;
+    struct kvg_special lists = {.telling = 0}, *special = p->problem.kv_dtype != KVG_BF16 ? &lists : NULL;
     int failed = 0;
     if (p->frame || p->total_kv < 1)
         return 0;

@@ -153,7 +153,7 @@ static int64_t list_values(enum kvg_ref_format format, enum kvg_special_rule rul
     const float low = 0.25f * ldexpf(1.0f, info->min_exponent - info->mantissa_bits) * scale,
                 high = 2.0f * (float)info->max * scale;
     const uint32_t from = kvg_bf16_encode(low), to = kvg_bf16_encode(high);
-    uint8_t ranks[LIST_MOST];
+    uint8_t ranks[LIST_MOST] = {0};
     int64_t n = sizeof edges / sizeof edges[0];
     float before = -1.0f;
     memcpy(list, edges, sizeof edges);

@@ -20,8 +20,9 @@ struct kvg_prepared;
 enum kvg_special_rule { KVG_SPECIAL_DIVIDE, KVG_SPECIAL_RECIPROCAL };
 
 /* Scales, and for each a list of bf16 values. The lists 0 to 3 hold all kinds, and so do the lists 4 to 7:
- *   0, 4  some quotients are midpoints where the product with the reciprocal of the scale is not, or vice
- *   versa 1, 5  the midpoints between neighbouring codes, all of them, subnormal codes included
+ *   0, 4  some quotients are midpoints where the product with the reciprocal of the scale is not, or the
+ *         other way round
+ *   1, 5  the midpoints between neighbouring codes, all of them, subnormal codes included
  *   2, 7  values one bit of FP32 below each midpoint
  *   3, 6  values one bit above each midpoint */
 enum { KVG_SPECIAL_SCALES = 8 };
