@@ -3,7 +3,8 @@
  * figures_quality.c: the error that the format causes, against context and by layer.
  *
  * Rows that differ only in layer, kernel or page layout are one point: their geometric mean. Predictions (no
- * kernel ran) have lines of their own.
+ * kernel ran) have lines of their own. The figures against context show plain attention (kvg_is_plain): a
+ * window or a short context would bend their lines.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -135,7 +136,7 @@ static int error_figure(struct plotter *p, const struct kvg_picks *picks, int64_
 int draw_error(struct plotter *p)
 {
     struct kvg_picks picks;
-    int failed = kvg_pick_rows(p->results, key_of_error, &picks);
+    int failed = kvg_pick_plain(p->results, key_of_error, &picks);
     int64_t drawn = 0, single = 0, before = p->figures;
     if (failed)
         return kvg_fail(p->error, KVG_EXIT_TROUBLE, "out of memory");

@@ -2,7 +2,8 @@
  *
  * figures_speed.c: throughput, memory and the roofline.
  *
- * Where several kernels or scales were timed for one point, the fastest is drawn, as in the table.
+ * Where several kernels or scales were timed for one point, the fastest is drawn, as in the table. Memory is
+ * drawn for plain attention only (kvg_is_plain).
  */
 #include <math.h>
 #include <string.h>
@@ -140,8 +141,12 @@ static int throughput_figure(struct plotter *p, const struct kvg_picks *picks, i
     return figure_end(p, &f, "throughput.gp");
 }
 
+/* Picks the rows that have a key, as kvg_pick_rows or kvg_pick_plain does. */
+typedef int pick_rows(const struct kvg_results *results,
+                      int (*key)(const struct kvg_row *row, char *text, size_t size), struct kvg_picks *out);
+
 /* Draws every group with at least two contexts; if there is none, the largest group. */
-static int draw_groups(struct plotter *p, const char *figure,
+static int draw_groups(struct plotter *p, const char *figure, pick_rows *pick,
                        int (*key)(const struct kvg_row *row, char *text, size_t size),
                        int (*one)(struct plotter *p, const struct kvg_picks *picks, int64_t begin,
                                   int64_t end),
@@ -150,7 +155,7 @@ static int draw_groups(struct plotter *p, const char *figure,
     struct kvg_picks picks;
     int64_t drawn = 0, left = 0, best = 0, best_begin = 0, best_end = 0;
     int failed = 0;
-    if (kvg_pick_rows(p->results, key, &picks))
+    if (pick(p->results, key, &picks))
         return kvg_fail(p->error, KVG_EXIT_TROUBLE, "out of memory");
     for (int64_t begin = 0, end; !failed && begin < picks.count; begin = end) {
         end = kvg_group_end(&picks, begin, kvg_key_prefix(picks.picks[begin].key, 1));
@@ -184,7 +189,8 @@ static int draw_groups(struct plotter *p, const char *figure,
 
 int draw_throughput(struct plotter *p)
 {
-    return draw_groups(p, "throughput", key_of_throughput, throughput_figure, "no passed row was timed");
+    return draw_groups(p, "throughput", kvg_pick_rows, key_of_throughput, throughput_figure,
+                       "no passed row was timed");
 }
 
 /* ---------------------------------------------------------------- footprint */
@@ -239,7 +245,8 @@ static int footprint_figure(struct plotter *p, const struct kvg_picks *picks, in
 
 int draw_footprint(struct plotter *p)
 {
-    return draw_groups(p, "footprint", key_of_footprint, footprint_figure, "no row has its memory");
+    return draw_groups(p, "footprint", kvg_pick_plain, key_of_footprint, footprint_figure,
+                       "no row has its memory");
 }
 
 /* ---------------------------------------------------------------- roofline */

@@ -15,22 +15,48 @@ static int by_key(const void *a, const void *b)
     return order ? order : (x->row > y->row) - (x->row < y->row); /* pointers into one array: file order */
 }
 
-int kvg_pick_rows(const struct kvg_results *results,
-                  int (*key)(const struct kvg_row *row, char *text, size_t size), struct kvg_picks *out)
+static int any_row(const struct kvg_row *row)
 {
-    out->count = 0;
+    (void)row;
+    return 1;
+}
+
+/* Rows that are not `wanted` are only counted. */
+static int pick(const struct kvg_results *results,
+                int (*key)(const struct kvg_row *row, char *text, size_t size),
+                int (*wanted)(const struct kvg_row *row), struct kvg_picks *out)
+{
+    out->count = out->left_out = 0;
     out->picks = calloc((size_t)(results->count ? results->count : 1), sizeof(*out->picks));
     if (!out->picks)
         return -1;
     for (int64_t i = 0; i < results->count; i++) {
-        struct kvg_pick *pick = &out->picks[out->count];
-        if (key(&results->rows[i], pick->key, sizeof(pick->key))) {
-            pick->row = &results->rows[i];
+        struct kvg_pick *next = &out->picks[out->count];
+        if (!key(&results->rows[i], next->key, sizeof(next->key)))
+            continue;
+        next->row = &results->rows[i];
+        if (wanted(next->row))
             out->count++;
-        }
+        else
+            out->left_out++;
     }
     qsort(out->picks, (size_t)out->count, sizeof(*out->picks), by_key);
     return 0;
+}
+
+int kvg_pick_rows(const struct kvg_results *results,
+                  int (*key)(const struct kvg_row *row, char *text, size_t size), struct kvg_picks *out)
+{
+    return pick(results, key, any_row, out);
+}
+
+int kvg_pick_plain(const struct kvg_results *results,
+                   int (*key)(const struct kvg_row *row, char *text, size_t size), struct kvg_picks *out)
+{
+    if (pick(results, key, kvg_is_plain, out) || out->count > 0)
+        return out->picks ? 0 : -1;
+    kvg_picks_free(out);
+    return pick(results, key, any_row, out);
 }
 
 void kvg_picks_free(struct kvg_picks *picks)
@@ -155,6 +181,16 @@ int kvg_has_context(const struct kvg_row *row)
 int kvg_is_captured(const struct kvg_row *row)
 {
     return row->layer >= 0;
+}
+
+int kvg_is_plain(const struct kvg_row *row)
+{
+    /* An older file has no softmax scale, and then it was the usual one. */
+    const int usual_scale =
+        !isfinite(row->softmax_scale) || fabs(row->softmax_scale * sqrt((double)row->head_dim) - 1.0) < 1e-6;
+    return row->window <= 0 && !(row->soft_cap > 0.0) && usual_scale &&
+           !kvg_value_unless(row->mask, "causal")[0] &&
+           (kvg_is_captured(row) || row->context >= KVG_PLAIN_CONTEXT);
 }
 
 int kvg_on_device(const struct kvg_row *row)

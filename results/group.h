@@ -20,12 +20,18 @@ struct kvg_pick {
 struct kvg_picks {
     struct kvg_pick *picks;
     int64_t count;
+    int64_t left_out; /* rows that kvg_pick_plain left out; 0 after kvg_pick_rows */
 };
 
 /* Takes the rows for which `key` writes a key and returns 1, sorted by key and then by file order. -1 on out
  * of memory. */
 int kvg_pick_rows(const struct kvg_results *results,
                   int (*key)(const struct kvg_row *row, char *text, size_t size), struct kvg_picks *out);
+/* The same for the rows of plain attention (kvg_is_plain); for all rows if none of them is plain. Tables and
+ * figures that compare errors or memory call it, because suites also hold small shapes that only look for
+ * faults of kernels. */
+int kvg_pick_plain(const struct kvg_results *results,
+                   int (*key)(const struct kvg_row *row, char *text, size_t size), struct kvg_picks *out);
 void kvg_picks_free(struct kvg_picks *picks);
 /* End (exclusive) of the group that starts at `begin`, comparing the first `length` characters of the keys
  * (0: all of them). */
@@ -59,6 +65,10 @@ void kvg_calibration_label(const struct kvg_row *row, char *text, size_t size);
 int kvg_has_context(const struct kvg_row *row);
 /* 1 if the input is captured, that is, real tensors. */
 int kvg_is_captured(const struct kvg_row *row);
+/* 1 if the row is causal attention without a window, without a soft cap and with the usual softmax scale, and
+ * if its context is at least KVG_PLAIN_CONTEXT keys or its input is captured. */
+#define KVG_PLAIN_CONTEXT 256
+int kvg_is_plain(const struct kvg_row *row);
 /* 1 if the row ran on a device with memory of its own (a GPU). */
 int kvg_on_device(const struct kvg_row *row);
 /* 1 if arithmetic and not memory limits the phase at this shape: prefill always, and append with more flops

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * table_memory.c: the memory that the cache takes, and the errors of the kernels compared with their bounds.
+ *
+ * The memory is shown for plain attention (kvg_is_plain), the errors for every row.
  */
 #include <math.h>
 #include <string.h>
@@ -43,7 +45,7 @@ int kvg_table_memory(struct kvg_table *t)
     struct kvg_picks picks;
     double ratio_min = NAN, ratio_max = NAN;
     int64_t shapes = 0, left_out = 0;
-    if (kvg_pick_rows(t->results, key_of_memory, &picks))
+    if (kvg_pick_plain(t->results, key_of_memory, &picks))
         return -1;
     if (picks.count > 0) {
         kvg_table_heading(t, "Memory of one layer's K and V, at the longest context measured");
@@ -75,6 +77,7 @@ int kvg_table_memory(struct kvg_table *t)
         kvg_table_say(
             t, "heads, page: KV heads x head_dim, tokens per page; scales B: bytes of scales; tails %%: "
                "share of the slots that are allocated and not used.");
+    kvg_table_say_left_out(t, &picks);
     char c[2][KVG_CELL], ratio[64];
     snprintf(ratio, sizeof(ratio), "%s to %s", kvg_cell_fixed(ratio_min, 3, c[0]),
              kvg_cell_fixed(ratio_max, 3, c[1]));

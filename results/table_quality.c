@@ -408,8 +408,8 @@ static void print_effects(struct kvg_table *t, const struct kvg_picks *picks, in
     else if (inputs)
         kvg_table_say(
             t,
-            "Scale 1.0 is good enough for the %d input%s that can be compared: on none does it lose values "
-            "and have more than %.1f times the error of calibrated scales.",
+            "Scale 1.0 loses values on none of the %d input%s that can be compared, or its error is below %.1f "
+            "times that of calibrated scales.",
             inputs, inputs == 1 ? "" : "s", FAILS);
     kvg_table_trace(t, "phase=%s path=%s kv_cache_dtype=%s scheme=%s .*input=(%s) ", row->phase, row->path,
                     row->kv_cache_dtype, row->scheme, regex);
@@ -431,7 +431,7 @@ static int comparable_inputs(const struct kvg_picks *picks, int64_t begin, int64
 int kvg_table_synthetic_quality(struct kvg_table *t)
 {
     struct kvg_picks picks;
-    if (kvg_pick_rows(t->results, key_of_synthetic, &picks))
+    if (kvg_pick_plain(t->results, key_of_synthetic, &picks))
         return -1;
     int most = 0, printed = 0, left_out = 0;
     for (int64_t begin = 0, end; begin < picks.count; begin = end) {
@@ -455,6 +455,8 @@ int kvg_table_synthetic_quality(struct kvg_table *t)
     if (left_out)
         kvg_table_say(t, "--all shows %d more combination%s of phase, path, dtype and scheme.", left_out,
                       left_out == 1 ? "" : "s");
+    if (printed)
+        kvg_table_say_left_out(t, &picks);
     kvg_picks_free(&picks);
     return 0;
 }

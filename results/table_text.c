@@ -125,6 +125,16 @@ void kvg_table_say(struct kvg_table *t, const char *format, ...)
     fputc('\n', t->out);
 }
 
+void kvg_table_say_left_out(struct kvg_table *t, const struct kvg_picks *picks)
+{
+    if (picks->left_out > 0)
+        kvg_table_say(
+            t,
+            "%lld row%s left out: a window, a soft cap, another mask or softmax scale, or fewer than "
+            "%d keys.",
+            (long long)picks->left_out, picks->left_out == 1 ? " is" : "s are", KVG_PLAIN_CONTEXT);
+}
+
 void kvg_table_trace(struct kvg_table *t, const char *format, ...)
 {
     va_list arguments;

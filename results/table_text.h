@@ -7,6 +7,7 @@
 #define KVG_RESULTS_TABLE_TEXT_H
 
 #include <stdio.h>
+#include "group.h"
 #include "results.h"
 
 /* Columns of text where the width of the screen is unknown, and the longest line of a paragraph. */
@@ -25,6 +26,8 @@ struct kvg_table {
 void kvg_table_heading(struct kvg_table *t, const char *title);
 /* A paragraph, indented by two columns and broken at the width of the table, at most KVG_USUAL_WIDTH. */
 void kvg_table_say(struct kvg_table *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* After kvg_pick_plain: how many rows it left out, and why. Prints nothing if there are none. */
+void kvg_table_say_left_out(struct kvg_table *t, const struct kvg_picks *picks);
 /* The command that lists the rows of a part: "rows: kvgauge show FILE --all --filter 'REGEX'", given the
  * regex. The line is not broken, so that it can be copied. */
 void kvg_table_trace(struct kvg_table *t, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -22,5 +22,7 @@ COLUMNS=80 "$KVGAUGE" check example/naive --plugin ./narrow.so --context 17,33 -
 /usr/bin/python3 -c 'import json; print(json.loads(open("r.jsonl").readline())["run"]["argv"][:20])'
 "$KVGAUGE" run --resume r.jsonl 2>&1; echo "exit $?"
 echo "--- interrupted: the report is printed, and the exit code says so"
+# A worker runs the cases. Before it starts, nothing can be reported, and the signal ends the process.
 "$KVGAUGE" check cpu/dequant_scalar --quiet > out 2>&1 & pid=$!
-sleep 1; kill -TERM $pid; wait $pid; echo "exit $?"; grep -c 'is not complete' out
+for _ in $(seq 2000); do [ -n "$(cat /proc/$pid/task/$pid/children 2> /dev/null)" ] && break; sleep 0.1; done
+kill -TERM $pid; wait $pid; echo "exit $?"; grep -c 'is not complete' out
