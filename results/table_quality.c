@@ -406,11 +406,11 @@ static void print_effects(struct kvg_table *t, const struct kvg_picks *picks, in
             "calibrated scales: %s.",
             failing, inputs, names);
     else if (inputs)
-        kvg_table_say(
-            t,
-            "Scale 1.0 loses values on none of the %d input%s that can be compared, or its error is below %.1f "
-            "times that of calibrated scales.",
-            inputs, inputs == 1 ? "" : "s", FAILS);
+        kvg_table_say(t,
+                      "Scale 1.0 loses values on none of the %d input%s that can be compared, or its error "
+                      "is below %.1f "
+                      "times that of calibrated scales.",
+                      inputs, inputs == 1 ? "" : "s", FAILS);
     kvg_table_trace(t, "phase=%s path=%s kv_cache_dtype=%s scheme=%s .*input=(%s) ", row->phase, row->path,
                     row->kv_cache_dtype, row->scheme, regex);
 }

@@ -39,10 +39,12 @@ struct kvg_failure {
     const uint16_t *out;
     const float *lse; /* NULL: the caller asked for none */
     enum kvg_run_kind run;
-    const struct kvg_past_scales *past; /* or NULL */
-    int unstable;                       /* 1: the same call gave other bits when it was repeated */
-    int workspace;  /* 1: the output is right when the workspace is zero before the call */
-    int tail;       /* 1: the output is right when the slots that no sequence owns hold zeros */
+    const struct kvg_past *past; /* or NULL */
+    int unstable;                /* 1: the same call gave other bits when it was repeated */
+    int workspace;               /* 1: the output is right when the workspace is zero before the call */
+    int on_zeros;   /* 1: out and lse come from a run with zeros where a call has NaN: slots that no sequence
+                       owns, gaps of views */
+    int tail;       /* 1: the output is right with these zeros */
     int old_output; /* 1: the output has the bits of an earlier call with other inputs */
 };
 

@@ -8,132 +8,40 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "parts.h"
+#include "harness/memory/guard.h"
 #include "harness/prepare/prepared.h"
+#include "parts.h"
+#include "ways.h"
 
-/* ---------------------------------------------------------------- other ways to quantise */
-
-enum { WAYS_LOOKED_AT = 400000 };
-enum way {
-    WAY_RECIPROCAL,
-    WAY_SCALE_1,
-    WAY_SCALE_OF_HEAD_0,
-    WAY_SCALE_OF_NEXT_HEAD,
-    WAY_SCALE_OF_OTHER_TENSOR,
-    WAY_SCALE_TWICE,
-    WAY_SCALE_INVERTED,
-    WAY_SCALE_0,
-    WAY_TRUNCATED,
-    WAY_TIES_AWAY,
-    WAY_ROUNDED_TWICE,
-    WAY_OVERFLOW_NAN,
-    WAY_SATURATED_240,
-    WAY_CLIPPED,
-    WAY_SUBNORMALS_LOST,
-    WAY_NEGATIVE_ZERO_LOST,
-    WAY_NAN_ZERO,
-    WAY_INFINITY_NAN,
-    WAY_AS_E4M3,
-    WAY_AS_E5M2,
-    WAYS
-};
-static const struct {
-    enum kvg_fault_class fault;
-    const char *words;
-} ways[WAYS] = {
-    [WAY_RECIPROCAL] = {KVG_FAULT_ENCODING, "multiplied by the reciprocal of the scale instead of divided"},
-    [WAY_SCALE_1] = {KVG_FAULT_SCALE_DROPPED, "quantised with scale 1"},
-    [WAY_SCALE_OF_HEAD_0] = {KVG_FAULT_SCALE_MISAPPLIED, "quantised with the scale of head 0"},
-    [WAY_SCALE_OF_NEXT_HEAD] = {KVG_FAULT_SCALE_MISAPPLIED, "quantised with the scale of the next head"},
-    [WAY_SCALE_OF_OTHER_TENSOR] = {KVG_FAULT_SCALE_MISAPPLIED, "K quantised with v_scale, V with k_scale"},
-    [WAY_SCALE_TWICE] = {KVG_FAULT_SCALE_MISAPPLIED, "divided by the scale twice"},
-    [WAY_SCALE_INVERTED] = {KVG_FAULT_SCALE_MISAPPLIED, "multiplied by the scale"},
-    [WAY_SCALE_0] = {KVG_FAULT_SCALE_MISAPPLIED, "divided by a scale of zero"},
-    [WAY_TRUNCATED] = {KVG_FAULT_ENCODING, "rounded towards zero"},
-    [WAY_TIES_AWAY] = {KVG_FAULT_ENCODING, "ties rounded away from zero"},
-    [WAY_ROUNDED_TWICE] = {KVG_FAULT_ENCODING, "rounded to bf16 before it is rounded to FP8"},
-    [WAY_OVERFLOW_NAN] = {KVG_FAULT_ENCODING, "NaN instead of the largest finite value"},
-    [WAY_SATURATED_240] = {KVG_FAULT_ENCODING, "saturated at 240"},
-    [WAY_CLIPPED] = {KVG_FAULT_ENCODING, "clipped below the largest finite value"},
-    [WAY_SUBNORMALS_LOST] = {KVG_FAULT_ENCODING, "subnormal codes stored as zero"},
-    [WAY_NEGATIVE_ZERO_LOST] = {KVG_FAULT_ENCODING, "minus zero stored as plus zero"},
-    [WAY_NAN_ZERO] = {KVG_FAULT_ENCODING, "NaN stored as zero"},
-    [WAY_INFINITY_NAN] = {KVG_FAULT_ENCODING, "an infinity stored as NaN"},
-    [WAY_AS_E4M3] = {KVG_FAULT_ENCODING, "stored as e4m3, whatever the cache's dtype"},
-    [WAY_AS_E5M2] = {KVG_FAULT_ENCODING, "stored as e5m2, whatever the cache's dtype"},
-};
-
-static float scale_by(enum way way, const float *scale, const float *other, int64_t head, int64_t heads,
-                      int64_t stride)
-{
-    const float own = scale[head * stride];
-    switch (way) {
-    case WAY_SCALE_1:
-        return 1.0f;
-    case WAY_SCALE_OF_HEAD_0:
-        return scale[0];
-    case WAY_SCALE_OF_NEXT_HEAD:
-        return scale[(head + 1) % heads * stride];
-    case WAY_SCALE_OF_OTHER_TENSOR:
-        return other[head * stride];
-    case WAY_SCALE_TWICE:
-        return own * own;
-    case WAY_SCALE_INVERTED:
-        return 1.0f / own;
-    case WAY_SCALE_0:
-        return 0.0f;
-    default:
-        return own;
-    }
-}
-
-/* The code of a value, quantised in that way. clip: the bound of WAY_CLIPPED. */
-static uint8_t code_by(enum way way, enum kvg_ref_format format, float value, float scale, float clip)
-{
-    float x = way == WAY_RECIPROCAL ? value * (1.0f / scale) : value / scale;
-    const float largest = (float)kvg_ref_format_get_info(format)->max;
-    const float smallest = ldexpf(1.0f, kvg_ref_format_get_info(format)->min_exponent);
-    if (way == WAY_AS_E4M3 || way == WAY_AS_E5M2)
-        format = way == WAY_AS_E4M3 ? KVG_REF_E4M3 : KVG_REF_E5M2;
-    if (way == WAY_ROUNDED_TWICE)
-        x = kvg_ref_round(KVG_REF_BF16, x);
-    if ((way == WAY_OVERFLOW_NAN && fabsf(x) > largest) || (way == WAY_INFINITY_NAN && isinf(x)))
-        x = NAN;
-    if (way == WAY_SATURATED_240 && !isnan(x))
-        x = fminf(fmaxf(x, -240.0f), 240.0f);
-    if (way == WAY_CLIPPED && !isnan(x))
-        x = fminf(fmaxf(x, -clip), clip);
-    if (way == WAY_NAN_ZERO && isnan(x))
-        x = 0.0f;
-    uint8_t code = kvg_ref_fp8_encode(format, x);
-    const float back = kvg_ref_fp8_decode(format, code);
-    if (way == WAY_TRUNCATED && fabsf(back) > fabsf(x))
-        code--;
-    if (way == WAY_TIES_AWAY && fabsf(back) < fabsf(x) &&
-        fabsf(kvg_ref_fp8_decode(format, (uint8_t)(code + 1))) - fabsf(x) == fabsf(x) - fabsf(back))
-        code++;
-    if (way == WAY_SUBNORMALS_LOST && fabsf(back) < smallest)
-        code &= 0x80;
-    if (way == WAY_NEGATIVE_ZERO_LOST && code == 0x80)
-        code = 0;
-    return code;
-}
+#define MOST_SPREAD                                                                                          \
+    0.7 /* standard deviation of the log of a ratio that is the same for all codes of a head */
+/* Elements of a tensor that the ways are tried on, and rows that are hashed, at most. */
+enum { WAYS_LOOKED_AT = 400000, MOST_HASHED = 1 << 22 };
 
 /* ---------------------------------------------------------------- what differs */
+
+/* Strides with which the sources may have been read. */
+enum source { SOURCE_OF_SHAPE, SOURCE_TOKEN_OF_SHAPE, SOURCE_HEAD_OF_SHAPE, SOURCE_OF_K, SOURCES };
 
 struct found {
     int64_t wrong;     /* wrong codes of tokens */
     int64_t unwritten; /* wrong codes that still are the poison */
     int64_t unowned;   /* codes that changed in slots that no token owns */
+    int64_t zeros;     /* changed or wrong codes that are zero */
+    int64_t rows,
+        of_others; /* rows of a token and head with a wrong code; those that hold a right row of another
+                                token or head */
+    int64_t from[SOURCES]; /* wrong codes that are right for the value that such strides read */
     /* by tensor: codes looked at, how many of them are wrong, and how many a way does not give */
-    int64_t looked_at[2], looked_wrong[2], left[2][WAYS];
-    int64_t other_tensor;          /* wrong codes that are those of the other tensor at this token */
-    int64_t rounded_to_fp8;        /* bf16 cache: wrong codes that are the value rounded to e4m3 */
-    int64_t outside_padding;       /* wrong codes outside the first and the last slot */
-    int64_t first_dim, tokens;     /* smallest dim of a wrong code; tokens with a wrong code */
-    int64_t in_whole_tokens;       /* wrong codes in tokens that are wrong as a whole */
-    double ratio_sum, ratio_count; /* sum and number of log(|value / got| / scale), of plain numbers */
-    float largest;                 /* largest magnitude among the stored codes */
+    int64_t looked_at[2], looked_wrong[2], left[2][KVG_WAYS];
+    int64_t near;              /* wrong codes that are next to the right one */
+    int64_t other_tensor;      /* wrong codes that are those of the other tensor at this token */
+    int64_t rounded_to_fp8;    /* bf16 cache: wrong codes that are the value rounded to e4m3 */
+    int64_t outside_padding;   /* wrong codes outside the first and the last slot */
+    int64_t first_dim, tokens; /* smallest dim of a wrong code; tokens with a wrong code */
+    int64_t in_whole_tokens;   /* wrong codes in tokens that are wrong as a whole */
+    double ratio_sum, ratio_squares, ratio_count; /* of log(|value / got| / scale), of plain numbers */
+    float largest;                                /* largest magnitude among the stored codes */
 };
 
 struct tensors {
@@ -144,6 +52,8 @@ struct tensors {
     const float *scale[2];
     enum kvg_ref_format format;
     int64_t bytes;
+    uint64_t *hashes; /* [n_hashes], or NULL */
+    int64_t n_hashes;
 };
 
 static int is_poison(const struct tensors *t, const char *code)
@@ -155,11 +65,49 @@ static int is_poison(const struct tensors *t, const char *code)
     return 1;
 }
 
+/* The value of an element of the sources under other strides; NaN outside the buffer. */
+static float value_from(const struct tensors *t, enum source how, int tensor, int64_t token, int64_t head,
+                        int64_t dim)
+{
+    const struct kvg_prepared *p = t->p;
+    const uint16_t *shown = tensor ? p->shown.v : p->shown.k;
+    struct kvg_rows_view view = tensor ? p->views.v : p->views.k;
+    if (how == SOURCE_OF_SHAPE || how == SOURCE_TOKEN_OF_SHAPE)
+        view.stride_token = p->problem.kv_heads * p->problem.head_dim;
+    if (how == SOURCE_OF_SHAPE || how == SOURCE_HEAD_OF_SHAPE)
+        view.stride_head = p->problem.head_dim;
+    if (how == SOURCE_OF_K) {
+        view.stride_token = p->views.k.stride_token;
+        view.stride_head = p->views.k.stride_head;
+    }
+    const int64_t at = view.first + token * view.stride_token + head * view.stride_head + dim;
+    return at < view.elements ? kvg_ref_bf16_decode(shown[at]) : NAN;
+}
+
+static int is_code_of(const struct tensors *t, int tensor, int64_t head, float value, const char *got)
+{
+    if (t->format == KVG_REF_BF16) {
+        const uint16_t bits = kvg_ref_bf16_encode(value);
+        return memcmp(got, &bits, sizeof bits) == 0;
+    }
+    const float x = value / t->scale[tensor][head * t->p->scale_stride];
+    return *(const uint8_t *)got == kvg_ref_fp8_encode(t->format, x);
+}
+
+static void look_at_sources(const struct tensors *t, int tensor, int64_t token, int64_t head, int64_t dim,
+                            const char *got, struct found *f)
+{
+    for (int how = 0; how < SOURCES && !t->p->views.dense; how++)
+        f->from[how] +=
+            is_code_of(t, tensor, head, value_from(t, (enum source)how, tensor, token, head, dim), got);
+}
+
 static void look_at_wrong(const struct tensors *t, int tensor, float value, int64_t head, const char *got,
-                          const char *other, struct found *f)
+                          const char *want, const char *other, struct found *f)
 {
     const struct kvg_prepared *p = t->p;
     f->wrong++;
+    f->near += t->bytes == 1 && abs((int)*(const uint8_t *)got - (int)*(const uint8_t *)want) == 1;
     f->unwritten += is_poison(t, got);
     f->other_tensor += memcmp(got, other, (size_t)t->bytes) == 0;
     const float back = kvg_ref_load(t->format, got, 0);
@@ -169,7 +117,9 @@ static void look_at_wrong(const struct tensors *t, int tensor, float value, int6
     }
     const float own = t->scale[tensor][head * p->scale_stride];
     if (isfinite(back) && back != 0.0f && isfinite(value) && value != 0.0f) {
-        f->ratio_sum += log(fabs((double)value / (double)back / (double)own));
+        const double ratio = log(fabs((double)value / (double)back / (double)own));
+        f->ratio_sum += ratio;
+        f->ratio_squares += ratio * ratio;
         f->ratio_count += 1.0;
     }
 }
@@ -183,12 +133,42 @@ static void look_at_ways(const struct tensors *t, int tensor, float value, int64
     const int nan = isnan(kvg_ref_fp8_decode(t->format, got));
     f->looked_at[tensor]++;
     f->looked_wrong[tensor] += wrong;
-    for (int w = 0; w < WAYS; w++) {
-        const float scale = scale_by((enum way)w, t->scale[tensor], t->scale[1 - tensor], head,
-                                     p->problem.kv_heads, p->scale_stride);
-        const uint8_t code = code_by((enum way)w, t->format, value, scale, f->largest);
+    for (int w = 0; w < KVG_WAYS; w++) {
+        const float scale = kvg_way_scale((enum kvg_way)w, t->scale[tensor], t->scale[1 - tensor], head,
+                                          p->problem.kv_heads, p->scale_stride);
+        const uint8_t code = kvg_way_code((enum kvg_way)w, t->format, value, scale, f->largest);
         f->left[tensor][w] += code != got && !(nan && isnan(kvg_ref_fp8_decode(t->format, code)));
     }
+}
+
+static int by_number(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Hashes of the right rows of all tokens and heads, sorted. They are few enough, or there are none. */
+static void hash_right_rows(struct tensors *t)
+{
+    const struct kvg_prepared *p = t->p;
+    const int64_t rows = 2 * p->total_kv * p->problem.kv_heads, bytes = p->problem.head_dim * t->bytes;
+    t->hashes = rows <= MOST_HASHED ? malloc((size_t)rows * sizeof *t->hashes + 1) : NULL;
+    for (int64_t i = 0; i < p->total_kv && t->hashes; i++)
+        for (int tensor = 0; tensor < 2; tensor++)
+            for (int64_t h = 0; h < p->problem.kv_heads && p->slot_mapping[i] >= 0; h++) {
+                const int64_t at =
+                    kvg_slot_place(t->pages[tensor], p->problem.block_size, p->slot_mapping[i], h);
+                t->hashes[t->n_hashes++] =
+                    kvg_hash_bytes((const char *)t->pages[tensor]->data + at * t->bytes, bytes);
+            }
+    if (t->hashes)
+        qsort(t->hashes, (size_t)t->n_hashes, sizeof *t->hashes, by_number);
+}
+
+static int is_right_row(const struct tensors *t, const char *got)
+{
+    const uint64_t hash = kvg_hash_bytes(got, t->p->problem.head_dim * t->bytes);
+    return t->hashes && bsearch(&hash, t->hashes, (size_t)t->n_hashes, sizeof hash, by_number) != NULL;
 }
 
 static void look_at_token(const struct tensors *t, int64_t token, struct found *f)
@@ -206,6 +186,10 @@ static void look_at_token(const struct tensors *t, int64_t token, struct found *
                           there = kvg_slot_place(t->pages[1 - tensor], size, slot, h) * t->bytes;
             const char *want = (const char *)t->pages[tensor]->data + at, *got = t->got[tensor] + at;
             const char *other = (const char *)t->pages[1 - tensor]->data + there;
+            if (memcmp(want, got, (size_t)(dim * t->bytes)) != 0) {
+                f->rows++;
+                f->of_others += is_right_row(t, got);
+            }
             for (int64_t d = 0; d < dim; d++) {
                 const int wrong = memcmp(want + d * t->bytes, got + d * t->bytes, (size_t)t->bytes) != 0;
                 const float value = kvg_ref_bf16_decode(t->source[tensor][(token * heads + h) * dim + d]);
@@ -213,7 +197,9 @@ static void look_at_token(const struct tensors *t, int64_t token, struct found *
                     look_at_ways(t, tensor, value, h, *(const uint8_t *)(got + d), wrong, f);
                 if (!wrong)
                     continue;
-                look_at_wrong(t, tensor, value, h, got + d * t->bytes, other + d * t->bytes, f);
+                look_at_wrong(t, tensor, value, h, got + d * t->bytes, want + d * t->bytes,
+                              other + d * t->bytes, f);
+                look_at_sources(t, tensor, token, h, d, got + d * t->bytes, f);
                 f->first_dim = d < f->first_dim ? d : f->first_dim;
                 f->outside_padding += !first_or_last;
             }
@@ -224,18 +210,21 @@ static void look_at_token(const struct tensors *t, int64_t token, struct found *
         f->in_whole_tokens += f->wrong - before;
 }
 
-static int count(const struct tensors *t, struct found *f)
+static int count(struct tensors *t, struct found *f)
 {
     const struct kvg_prepared *p = t->p;
     int64_t differs = 0;
     *f = (struct found){.first_dim = p->problem.head_dim};
+    hash_right_rows(t);
     for (int tensor = 0; tensor < 2; tensor++)
         for (int64_t i = 0; i < p->cache_elements; i++) {
             const char *code = t->got[tensor] + i * t->bytes;
             const float x = fabsf(kvg_ref_load(t->format, code, 0));
             f->largest = isfinite(x) && x > f->largest ? x : f->largest;
-            differs +=
-                memcmp(code, (const char *)t->pages[tensor]->data + i * t->bytes, (size_t)t->bytes) != 0;
+            if (memcmp(code, (const char *)t->pages[tensor]->data + i * t->bytes, (size_t)t->bytes) == 0)
+                continue;
+            differs++;
+            f->zeros += x == 0.0f;
         }
     for (int64_t i = 0; i < p->total_kv; i++)
         look_at_token(t, i, f);
@@ -245,6 +234,31 @@ static int count(const struct tensors *t, struct found *f)
 
 /* ---------------------------------------------------------------- the diagnosis */
 
+static int has_padding(const struct kvg_prepared *p)
+{
+    for (int64_t i = 0; i < p->store_tokens; i++)
+        if (p->slot_mapping[i] < 0)
+            return 1;
+    return 0;
+}
+
+/* Codes that are right for other values, read with strides that are not those of the call. */
+static int by_source(const struct found *f, struct kvg_diagnosis *d)
+{
+    static const char *const words[SOURCES] = {
+        [SOURCE_OF_SHAPE] = "with strides of the sources that are computed from the shape",
+        [SOURCE_TOKEN_OF_SHAPE] = "with a token stride of the sources that is computed from the shape",
+        [SOURCE_HEAD_OF_SHAPE] = "with a head stride of the sources that is computed from the shape",
+        [SOURCE_OF_K] = "with V read with the strides of K"};
+    for (int how = 0; how < SOURCES; how++)
+        if (f->wrong > 0 && f->from[how] > f->wrong - f->wrong / 20) {
+            kvg_diagnosis_say(d, KVG_FAULT_LAYOUT, "stored %s: that gives %lld of %lld wrong codes",
+                              words[how], (long long)f->from[how], (long long)f->wrong);
+            return 1;
+        }
+    return 0;
+}
+
 static int by_place(const struct tensors *t, const struct found *f, struct kvg_diagnosis *d)
 {
     const struct kvg_prepared *p = t->p;
@@ -253,10 +267,14 @@ static int by_place(const struct tensors *t, const struct found *f, struct kvg_d
         kvg_diagnosis_say(d, KVG_FAULT_PAGE_TAIL,
                           "every token is stored right, but %lld codes changed in slots that no token owns",
                           (long long)f->unowned);
-    else if (f->unwritten == f->wrong && f->unowned == 0 && p->store_tokens > p->total_kv &&
-             f->outside_padding == 0)
+    else if (f->unowned == 0 && has_padding(p) && f->outside_padding == 0 && f->in_whole_tokens > 0)
+        kvg_diagnosis_say(
+            d, KVG_FAULT_PAGE_TAIL,
+            "a padding token (a slot below 0) is stored over a real one, in the first or last slot");
+    else if (f->zeros == f->wrong + f->unowned && f->unowned > 0)
         kvg_diagnosis_say(d, KVG_FAULT_PAGE_TAIL,
-                          "a padding token (slot -1) is stored over a real one, in the first or last slot");
+                          "zeros are written behind tokens: %lld codes in slots that no token owns",
+                          (long long)f->unowned);
     else if (f->unwritten == f->wrong && f->unowned == 0 && f->first_dim > 0)
         kvg_diagnosis_say(d, KVG_FAULT_HEAD_DIM, "dims from %lld of %lld on are not stored",
                           (long long)f->first_dim, (long long)dim);
@@ -280,7 +298,7 @@ static int by_place(const struct tensors *t, const struct found *f, struct kvg_d
  * code is ignored. */
 static int by_value(const struct tensors *t, const struct found *f, double most_left, struct kvg_diagnosis *d)
 {
-    int64_t looked_at = 0, wrong = 0, left[WAYS] = {0};
+    int64_t looked_at = 0, wrong = 0, left[KVG_WAYS] = {0};
     int best = 0;
     if (f->wrong == 0)
         return 0;
@@ -295,43 +313,49 @@ static int by_value(const struct tensors *t, const struct found *f, double most_
             continue;
         looked_at += f->looked_at[tensor];
         wrong += f->looked_wrong[tensor];
-        for (int w = 0; w < WAYS; w++)
+        for (int w = 0; w < KVG_WAYS; w++)
             left[w] += f->left[tensor][w];
     }
-    for (int w = 1; w < WAYS; w++)
+    for (int w = 1; w < KVG_WAYS; w++)
         best = left[w] < left[best] ? w : best;
     if ((double)left[best] > most_left * (double)wrong)
         return 0;
-    kvg_diagnosis_say(
-        d, ways[best].fault, "%s: that gives %lld of %lld codes looked at, of which %lld are wrong",
-        ways[best].words, (long long)(looked_at - left[best]), (long long)looked_at, (long long)wrong);
+    kvg_diagnosis_say(d, kvg_way_class((enum kvg_way)best),
+                      "%s: that gives %lld of %lld codes looked at, of which %lld are wrong",
+                      kvg_way_words((enum kvg_way)best), (long long)(looked_at - left[best]),
+                      (long long)looked_at, (long long)wrong);
     return 1;
 }
 
 static void by_rest(const struct tensors *t, const struct found *f, struct kvg_diagnosis *d)
 {
-    const double ratio = f->ratio_count > 0.0 ? exp(f->ratio_sum / f->ratio_count) : NAN;
-    if (t->format != KVG_REF_BF16 && fabs(log(ratio)) > 0.2 && f->ratio_count > 0.5 * (double)f->wrong)
+    const double mean = f->ratio_sum / f->ratio_count, ratio = f->ratio_count > 0.0 ? exp(mean) : NAN;
+    const double spread = sqrt(fmax(0.0, f->ratio_squares / f->ratio_count - mean * mean));
+    if (f->of_others > f->rows / 2)
+        kvg_diagnosis_say(d, KVG_FAULT_LAYOUT,
+                          "rows hold the codes of other tokens or heads: %lld of %lld wrong rows",
+                          (long long)f->of_others, (long long)f->rows);
+    else if (t->format != KVG_REF_BF16 && fabs(mean) > 0.2 && spread < MOST_SPREAD &&
+             f->ratio_count > 0.5 * (double)f->wrong)
         kvg_diagnosis_say(d, KVG_FAULT_SCALE_MISAPPLIED,
                           "quantised as if the scale were about %.3g times as large", ratio);
-    else if (f->in_whole_tokens > f->wrong / 2)
-        kvg_diagnosis_say(d, KVG_FAULT_LAYOUT,
-                          "whole tokens are wrong: they may hold the codes of other tokens");
+    else if (f->near > f->wrong - f->wrong / 20)
+        kvg_diagnosis_say(d, KVG_FAULT_ENCODING, "the codes are next to the right ones: rounding");
     else
-        kvg_diagnosis_say(d, KVG_FAULT_ENCODING, "the codes are wrong, at the right places");
+        kvg_diagnosis_say(d, KVG_FAULT_UNKNOWN, "no other way of storing gives these codes");
 }
 
 void kvg_diagnose_store(const struct kvg_prepared *p, const void *k_cache, const void *v_cache,
                         enum kvg_run_kind run, struct kvg_diagnosis *d)
 {
     struct found f;
-    const struct tensors t = {.p = p,
-                              .pages = {&p->k_pages, &p->v_pages},
-                              .got = {k_cache, v_cache},
-                              .source = {p->k, p->v},
-                              .scale = {p->k_scale, p->v_scale},
-                              .format = kvg_ref_format_of(p->problem.kv_dtype),
-                              .bytes = kvg_dtype_bytes(p->problem.kv_dtype)};
+    struct tensors t = {.p = p,
+                        .pages = {&p->k_pages, &p->v_pages},
+                        .got = {k_cache, v_cache},
+                        .source = {p->k, p->v},
+                        .scale = {p->k_scale, p->v_scale},
+                        .format = kvg_ref_format_of(p->problem.kv_dtype),
+                        .bytes = kvg_dtype_bytes(p->problem.kv_dtype)};
     *d = (struct kvg_diagnosis){0};
     if (run == KVG_RUN_SECOND || run == KVG_RUN_REPEAT)
         kvg_diagnosis_say(d, KVG_FAULT_RACE, "two stores of the same tokens leave different bits");
@@ -341,8 +365,8 @@ void kvg_diagnose_store(const struct kvg_prepared *p, const void *k_cache, const
             "the store is right in low slots and wrong where slot times stride needs more than 32 bits");
     else if (!count(&t, &f))
         kvg_diagnosis_say(d, KVG_FAULT_UNKNOWN, "no code differs any more");
-    else if (by_value(&t, &f, 0.0, d) || by_place(&t, &f, d) || by_value(&t, &f, 0.05, d))
-        return;
+    else if (by_value(&t, &f, 0.0, d) || by_source(&f, d) || by_place(&t, &f, d) || by_value(&t, &f, 0.05, d))
+        ;
     else if (run == KVG_RUN_RENEWED)
         kvg_diagnosis_say(
             d, KVG_FAULT_STALE_STATE,
@@ -350,38 +374,5 @@ void kvg_diagnose_store(const struct kvg_prepared *p, const void *k_cache, const
             "from an earlier call");
     else
         by_rest(&t, &f, d);
-}
-
-void kvg_diagnose_quantize_q(const struct kvg_prepared *p, const uint8_t *q8, struct kvg_diagnosis *d)
-{
-    const int64_t dim = p->problem.head_dim, heads = p->problem.q_heads, n = p->total_q * heads * dim;
-    const int64_t group = heads / p->problem.kv_heads;
-    int64_t wrong = 0, divided = 0, left[WAYS] = {0};
-    int best = WAY_SCALE_1;
-    *d = (struct kvg_diagnosis){0};
-    for (int64_t i = 0; i < n; i++) {
-        const float value = kvg_ref_bf16_decode(p->q[i]);
-        const int64_t g = i / dim % heads / group;
-        if (q8[i] == p->q8[i])
-            continue;
-        wrong++;
-        divided += q8[i] == kvg_ref_fp8_encode(KVG_REF_E4M3, value / p->q_scale[g * p->scale_stride]);
-        for (int w = 0; w < WAYS; w++) {
-            const float scale =
-                scale_by((enum way)w, p->q_scale, p->k_scale, g, p->problem.kv_heads, p->scale_stride);
-            left[w] += q8[i] != code_by((enum way)w, KVG_REF_E4M3, value, scale, 448.0f);
-        }
-    }
-    for (int w = WAY_SCALE_1; w < WAYS; w++)
-        best = left[w] < left[best] ? w : best;
-    if (wrong == 0)
-        kvg_diagnosis_say(d, KVG_FAULT_UNKNOWN, "no code of Q differs any more");
-    else if (divided == wrong)
-        kvg_diagnosis_say(d, KVG_FAULT_ENCODING,
-                          "Q is divided by its scale instead of multiplied by the reciprocal");
-    else if (left[best] <= wrong / 20)
-        kvg_diagnosis_say(d, ways[best].fault, "Q is %s: that gives %lld of %lld wrong codes",
-                          ways[best].words, (long long)(wrong - left[best]), (long long)wrong);
-    else
-        kvg_diagnosis_say(d, KVG_FAULT_ENCODING, "the codes of Q are wrong");
+    free(t.hashes);
 }

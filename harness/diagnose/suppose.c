@@ -4,16 +4,16 @@
  * supposition.
  */
 #include "suppose.h"
-#include "harness/prepare/prepared.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/prepare/prepared.h"
 #include "harness/verify/expectation.h"
+#include "places.h"
 
 #define LN2 0.69314718055994531
-#define LOG2E 1.4426950408889634
 
 /* ---------------------------------------------------------------- the state of a row */
 
@@ -23,6 +23,7 @@ struct row {
     const struct kvg_arithmetic *declared;
     enum kvg_supposition what;
     int64_t b, i, h, g; /* sequence, query, query head, KV head */
+    int64_t token;      /* whose Q is read */
     int64_t q_len, n, dim, first, last, tile, split, base;
     double k_scale, v_scale, logit_scale;
     enum kvg_ref_format p_format;
@@ -86,7 +87,7 @@ static double scale_of(const struct row *r, int tensor)
         const struct kvg_past_scales *past = r->s->past;
         const float *const old[3] = {past->q, past->k, past->v};
         scale = old[tensor];
-        stride = past->stride;
+        stride = 1;
         g = least(g, past->kv_heads - 1);
     }
     const double value = (double)scale[g * stride];
@@ -109,6 +110,8 @@ static void find_scales(struct row *r)
     double softmax = (double)r->p->softmax_scale;
     if (is(SOFTMAX_SCALE_1))
         softmax = 1.0;
+    if (is(SCALE_OF_SHAPE))
+        softmax = 1.0 / sqrt((double)r->dim);
     if (is(SCALE_OF_128))
         softmax = 1.0 / sqrt(128.0);
     if (is(KEYS_ALIKE))
@@ -127,7 +130,7 @@ static void find_keys(struct row *r)
     const struct kvg_problem *problem = &r->p->problem;
     const int64_t size = problem->block_size;
     int64_t window = problem->window;
-    r->last = problem->causal ? r->n - r->q_len + r->i : r->n - 1;
+    r->last = problem->causal || is(MASK_CAUSAL) ? r->n - r->q_len + r->i : r->n - 1;
     if (is(CAUSAL_TOP_LEFT) && r->q_len > 1)
         r->last = least(r->i, r->n - 1);
     if (is(CAUSAL_MISSING))
@@ -157,10 +160,21 @@ static void find_keys(struct row *r)
         r->last++;
 }
 
+/* NaN outside the buffer. */
+static void load_row(enum kvg_ref_format format, const struct kvg_place *place, int64_t dim, float *to)
+{
+    if (place->at >= 0) {
+        kvg_ref_load_row(format, place->buffer, place->at, dim, to);
+        return;
+    }
+    for (int64_t d = 0; d < dim; d++)
+        to[d] = NAN;
+}
+
 static void load_query(struct row *r)
 {
     const struct kvg_prepared *p = r->p;
-    int64_t token = p->cu_q_lens[r->b] + r->i, head = r->h;
+    int64_t token = r->token, head = r->h;
     if (is(LAST_HEAD_REPEATS) && head == p->problem.q_heads - 1 && head > 0)
         head--;
     if (is(HEADS_IN_PAIRS) && (head ^ 1) < p->problem.q_heads)
@@ -169,11 +183,8 @@ static void load_query(struct row *r)
         token = most(0, least(r->i, p->cu_q_lens[1] - 1));
     if (is(Q_OF_FIRST_QUERY))
         token = p->cu_q_lens[r->b];
-    const int64_t at = (token * p->problem.q_heads + head) * r->dim;
-    if (p->q8)
-        kvg_ref_load_row(KVG_REF_E4M3, p->q8, at, r->dim, r->q);
-    else
-        kvg_ref_load_row(KVG_REF_BF16, p->q, at, r->dim, r->q);
+    const struct kvg_place place = kvg_place_of_query(p, r->what, token, head);
+    load_row(p->q8 ? KVG_REF_E4M3 : KVG_REF_BF16, &place, r->dim, r->q);
     kvg_ref_round_row(kvg_ref_format_of(r->declared->qk_operand), r->q, r->dim);
 }
 
@@ -188,37 +199,27 @@ static int64_t assumed_block_size(const struct row *r)
                                : r->p->problem.block_size;
 }
 
-/* Index of dim 0 of a token; -1 outside the cache or the table. */
-static int64_t place(const struct row *r, const struct kvg_pages *pages, int64_t token)
+/* Where K (is_v 0) or V of a token is looked for. */
+static struct kvg_place place_of(const struct row *r, int is_v, int64_t token)
 {
     const struct kvg_prepared *p = r->p;
     const int64_t size = assumed_block_size(r);
-    int64_t b = r->b, stride = p->block_table_stride, slot_stride = pages->stride_slot,
-            head_stride = pages->stride_head;
+    int64_t b = r->b, stride = p->block_table_stride;
     if (is(TABLE_OF_NEXT))
         b = (b + 1) % p->problem.batch;
     if (is(TABLE_OF_FIRST))
         b = 0;
     if (is(TABLE_STRIDE_OF_LONGEST))
         stride = (p->problem.max_seq_len + size - 1) / size;
-    if (is(OTHER_LAYOUT)) { /* the strides of a dense cache of the other layout */
-        const int to_nhd = p->problem.layout == KVG_HND;
-        slot_stride = to_nhd ? p->problem.kv_heads * r->dim : r->dim;
-        head_stride = to_nhd ? r->dim : size * r->dim;
-    }
     const int64_t entry = b * stride + token / size;
-    if (token / size >= p->block_table_stride || entry >= p->problem.batch * p->block_table_stride)
-        return -1;
-    int64_t block = p->block_table[entry];
+    if (entry >= p->problem.batch * p->block_table_stride)
+        return (struct kvg_place){NULL, -1};
+    int64_t page = p->block_table[entry];
     if (is(FIRST_PAGE_BY_SEQUENCE) && token / size == 0)
-        block = r->b;
+        page = r->b;
     if (is(PAGES_IN_A_ROW))
-        block = p->block_table[b * stride] + token / size;
-    int64_t at = block * pages->stride_block;
-    if (is(OFFSET_16_BITS))
-        at = (int64_t)(uint16_t)at;
-    at += token % size * slot_stride + r->g * head_stride;
-    return at >= 0 && at + r->dim <= p->cache_elements ? at : -1;
+        page = p->block_table[b * stride] + token / size;
+    return kvg_place_of_key(p, r->what, is_v, page, token % size, r->g);
 }
 
 static enum kvg_ref_format assumed_format(const struct row *r)
@@ -229,27 +230,39 @@ static enum kvg_ref_format assumed_format(const struct row *r)
                                               : kvg_ref_format_of(r->p->problem.kv_dtype);
 }
 
+static int reads_codes_wrong(const struct row *r)
+{
+    return r->what >= KVG_SUPPOSE_SUBNORMALS_LOST && r->what <= KVG_SUPPOSE_TOP_EXPONENT_IS_NAN;
+}
+
+/* The value that is read for the code of x. */
+static float misread(const struct row *r, enum kvg_ref_format format, int v, float x)
+{
+    const struct kvg_ref_format_info *info = kvg_ref_format_get_info(format);
+    const float size = fabsf(x);
+    const int lost =
+        is(SUBNORMALS_LOST) || (v && is(SUBNORMALS_OF_V_LOST)) || (!v && is(SUBNORMALS_OF_K_LOST));
+    if (lost && size < ldexpf(1.0f, info->min_exponent))
+        return 0.0f;
+    if (is(LARGEST_CODE_IS_480) && size == (float)info->max)
+        return copysignf(480.0f, x);
+    if ((is(LARGEST_CODE_IS_NAN) && size == (float)info->max) || (is(TOP_EXPONENT_IS_NAN) && size > 240.0f) ||
+        (is(NEGATIVE_ZERO_IS_NAN) && x == 0.0f && signbit(x)))
+        return NAN;
+    return x;
+}
+
 /* A row of K (tensor 1) or V (2), rounded to the operand format. */
 static void load(const struct row *r, int tensor, int64_t token, float *to)
 {
-    const struct kvg_prepared *p = r->p;
-    const int v = tensor == 2, from_v = v != is(CACHES_SWAPPED);
-    const struct kvg_pages *pages = from_v ? &p->v_pages : &p->k_pages;
+    const int v = tensor == 2;
     const enum kvg_ref_format format = assumed_format(r);
     if (is(V_NEXT_SLOT) && v && (token ^ 1) < r->n)
         token ^= 1;
-    const int64_t at = place(r, pages, token);
-    if (at < 0) {
-        for (int64_t d = 0; d < r->dim; d++)
-            to[d] = NAN;
-        return;
-    }
-    kvg_ref_load_row(format, pages->data, at, r->dim, to);
-    const float smallest = ldexpf(1.0f, kvg_ref_format_get_info(format)->min_exponent);
-    for (int64_t d = 0; d < r->dim && is(SUBNORMALS_LOST); d++)
-        to[d] = fabsf(to[d]) < smallest ? 0.0f : to[d];
-    for (int64_t d = 0; d < r->dim && is(TOP_EXPONENT_IS_NAN); d++)
-        to[d] = fabsf(to[d]) > 240.0f ? NAN : to[d];
+    const struct kvg_place place = place_of(r, v != is(CACHES_SWAPPED), token);
+    load_row(format, &place, r->dim, to);
+    for (int64_t d = 0; d < r->dim && reads_codes_wrong(r); d++)
+        to[d] = misread(r, format, v, to[d]);
     for (int64_t d = 0; d < r->dim && ((is(SIGN_OF_V_LOST) && v) || (is(SIGN_OF_K_LOST) && !v)); d++)
         to[d] = fabsf(to[d]);
     for (int64_t d = 0; d + 1 < r->dim && is(V_DIMS_IN_PAIRS) && v; d += 2) {
@@ -258,9 +271,11 @@ static void load(const struct row *r, int tensor, int64_t token, float *to)
         to[d + 1] = even;
     }
     const int scaled = v ? r->declared->v_scaled_before_pv : r->declared->k_scaled_before_qk;
+    const enum kvg_dtype operand = v ? r->declared->pv_operand : r->declared->qk_operand;
     for (int64_t d = 0; d < r->dim && scaled; d++)
         to[d] *= (float)(v ? r->v_scale : r->k_scale);
-    kvg_ref_round_row(kvg_ref_format_of(v ? r->declared->pv_operand : r->declared->qk_operand), to, r->dim);
+    if (scaled || operand != r->p->problem.kv_dtype) /* else the codes themselves are the operands */
+        kvg_ref_round_row(kvg_ref_format_of(operand), to, r->dim);
 }
 
 /* ---------------------------------------------------------------- tiles */
@@ -307,7 +322,8 @@ static void take_tile(struct row *r, int64_t from, int64_t to, int later, double
         const double s = logit[t - from] = logit_of(r, t);
         max = s > max || isnan(s) ? s : max;
     }
-    raise_maximum(r, max);
+    raise_maximum(r, is(NO_MAXIMUM) ? 0.0 : max);
+    max = r->max;
     const double offset = r->p_offset * LN2;
     for (int64_t t = from; t <= to; t++) {
         const float p = (float)exp(logit[t - from] - max + offset);
@@ -357,14 +373,17 @@ struct merged {
     double max, sum; /* largest lse; sum of the weights, relative to e^max */
     double largest;  /* largest lse of a split */
     double maximum;  /* largest logit */
-    int64_t empty;   /* splits without a visible key */
+    int64_t empty;   /* splits without a visible key that count */
+    int64_t number;  /* of splits that were merged */
 };
 
 static void add_split(struct row *r, struct merged *m, int is_first, int is_last)
 {
     const double offset = r->p_offset * LN2, lse = r->max + log(r->sum) - offset;
     double weight = 1.0;
-    m->empty += r->sum == 0.0;
+    m->empty += r->sum == 0.0 && (is(EMPTY_SPLIT_COUNTS) || (is(EMPTY_FIRST_SPLIT_COUNTS) && is_first));
+    if (is(SPLITS_ABOVE_8) && m->number++ >= 8)
+        return;
     if (r->sum == 0.0 && is(EMPTY_SPLIT_NAN))
         m->sum = NAN;
     if (r->sum == 0.0 || (is(LAST_SPLIT_LOST) && is_last && !is_first) ||
@@ -402,8 +421,7 @@ static void merge(struct row *r, double *logit, float *out, float *lse)
     double sum = m.sum;
     if (is(SINK))
         sum += exp(-top);
-    if (is(EMPTY_SPLIT_COUNTS))
-        sum += (double)m.empty;
+    sum += (double)m.empty;
     for (int64_t d = 0; d < r->dim; d++)
         out[d] = sum == 0.0
                      ? 0.0f
@@ -470,20 +488,39 @@ void kvg_suppose_room_free(struct kvg_suppose_room *room)
     room->floats = NULL;
 }
 
-static void attend(const struct kvg_suppose_case *s, enum kvg_supposition what, const struct kvg_ref_row *at,
-                   const struct kvg_suppose_room *room, float *out, float *lse)
+/* The row that is computed and written where `at` should be. 0: no row is. */
+static int find_row(struct row *r, const struct kvg_ref_row *at)
+{
+    const struct kvg_prepared *p = r->p;
+    r->b = at->seq;
+    r->i = at->q_index;
+    r->h = at->q_head;
+    r->token = p->cu_q_lens[r->b] + r->i;
+    if (is(ROW_IS_SEQUENCE)) {
+        r->b = r->token;
+        r->i = 0;
+    }
+    if (is(ROWS_OF_LONGEST)) {
+        r->b = r->token / p->problem.max_q_len;
+        r->i = r->token % p->problem.max_q_len;
+    }
+    if (r->b >= p->problem.batch)
+        return 0;
+    r->q_len = p->cu_q_lens[r->b + 1] - p->cu_q_lens[r->b];
+    r->n = is(LENGTH_IS_MEAN) ? p->total_kv / p->problem.batch : p->seq_lens[r->b];
+    r->declared = &r->s->declared[r->b];
+    return r->i < r->q_len;
+}
+
+void kvg_suppose_attend(const struct kvg_suppose_case *s, enum kvg_supposition what,
+                        const struct kvg_ref_row *at, const struct kvg_suppose_room *room, float *out,
+                        float *lse)
 {
     const struct kvg_prepared *p = s->p;
     const int64_t dim = p->problem.head_dim;
     struct row row = {.s = s,
                       .p = p,
-                      .declared = &s->declared[at->seq],
                       .what = what,
-                      .b = at->seq,
-                      .i = at->q_index,
-                      .h = at->q_head,
-                      .q_len = p->cu_q_lens[at->seq + 1] - p->cu_q_lens[at->seq],
-                      .n = p->seq_lens[at->seq],
                       .dim = dim,
                       .acc = room->doubles,
                       .total = room->doubles + dim,
@@ -491,6 +528,12 @@ static void attend(const struct kvg_suppose_case *s, enum kvg_supposition what, 
                       .key = room->floats + dim,
                       .value = room->floats + 2 * dim};
     struct row *r = &row;
+    if (!find_row(r, at)) {
+        for (int64_t d = 0; d < dim; d++)
+            out[d] = NAN;
+        *lse = NAN;
+        return;
+    }
     find_heads(r);
     if (r->g >= p->problem.kv_heads)
         r->g = p->problem.kv_heads - 1;
@@ -499,40 +542,4 @@ static void attend(const struct kvg_suppose_case *s, enum kvg_supposition what, 
     find_arithmetic(r);
     load_query(r);
     merge(r, room->doubles + 2 * dim, out, lse);
-}
-
-/* The row whose lse lies where this row's should, if the lse is written as [heads, tokens]. */
-static struct kvg_ref_row transposed(const struct kvg_prepared *p, const struct kvg_ref_row *at)
-{
-    const int64_t place = kvg_sample_place(p, at);
-    const int64_t token = place % p->total_q;
-    int64_t b = 0;
-    while (token >= p->cu_q_lens[b + 1])
-        b++;
-    return (struct kvg_ref_row){(int32_t)b, (int32_t)(token - p->cu_q_lens[b]),
-                                (int32_t)(place / p->total_q)};
-}
-
-void kvg_suppose_row(const struct kvg_suppose_case *s, enum kvg_supposition what,
-                     const struct kvg_ref_row *at, const struct kvg_suppose_room *room, float *out,
-                     float *lse)
-{
-    const struct kvg_prepared *p = s->p;
-    const int64_t dim = p->problem.head_dim;
-    attend(s, what, at, room, out, lse);
-    if (what == KVG_SUPPOSE_LSE_LOG2)
-        *lse *= (float)LOG2E;
-    if (what == KVG_SUPPOSE_LSE_P_OFFSET)
-        *lse +=
-            (float)((s->declared[at->seq].p_offset_log2 > 0 ? s->declared[at->seq].p_offset_log2 : 8) * LN2);
-    for (int64_t d = 0; d < dim && what == KVG_SUPPOSE_NEGATED; d++)
-        out[d] = -out[d];
-    for (int64_t d = dim / 64 * 64; d < dim && what == KVG_SUPPOSE_OUT_DIMS_64; d++)
-        out[d] = 0.0f;
-    if (what == KVG_SUPPOSE_LSE_WITHOUT_CAP || what == KVG_SUPPOSE_LSE_TRANSPOSED) {
-        const struct kvg_ref_row other = what == KVG_SUPPOSE_LSE_TRANSPOSED ? transposed(p, at) : *at;
-        float *unused = room->floats + 3 * dim;
-        attend(s, what == KVG_SUPPOSE_LSE_TRANSPOSED ? KVG_SUPPOSE_RIGHT : KVG_SUPPOSE_CAP_IGNORED, &other,
-               room, unused, lse);
-    }
 }

@@ -11,49 +11,23 @@
 #define KVG_HARNESS_DIAGNOSE_SUPPOSE_H
 
 #include "harness/prepare/prepared.h"
+#include "suppositions.h"
 
-/* Kinds of fault. Their names are the values of the column `suspected`. */
-enum kvg_fault_class {
-    KVG_FAULT_UNKNOWN = 0,
-    KVG_FAULT_SCALE_DROPPED,
-    KVG_FAULT_SCALE_MISAPPLIED,
-    KVG_FAULT_STALE_STATE,
-    KVG_FAULT_ENCODING,
-    KVG_FAULT_PAGE_TAIL,
-    KVG_FAULT_NARROW_OFFSET,
-    KVG_FAULT_LAYOUT,
-    KVG_FAULT_SPLIT,
-    KVG_FAULT_MASK,
-    KVG_FAULT_CAP_OR_LSE,
-    KVG_FAULT_HEAD_MAPPING,
-    KVG_FAULT_HEAD_DIM,
-    KVG_FAULT_ACCUMULATION,
-    KVG_FAULT_RACE,
-    KVG_FAULT_MEMORY,
-    KVG_FAULT_NOT_WRITTEN,
-    KVG_FAULT_REFUSED,
-    KVG_FAULT_GROSS,
-    KVG_FAULT_TIMING,
-    KVG_FAULT_CLASSES
-};
-const char *kvg_fault_class_name(enum kvg_fault_class fault); /* "scale dropped", ... */
-
-enum kvg_supposition {
-#define SUPPOSE(id, fault, needs, words) KVG_SUPPOSE_##id,
-#include "suppositions.def"
-#undef SUPPOSE
-    KVG_SUPPOSITIONS
-};
-enum kvg_fault_class kvg_supposition_class(enum kvg_supposition s);
-const char *kvg_supposition_words(enum kvg_supposition s); /* "v_scale is taken as 1", ... */
-
-/* Scales of the first case in this process, which a kernel may have kept. */
-enum { KVG_PAST_HEADS = 256 };
+/* Scales of earlier calls in this process, which a kernel may have kept. */
+enum { KVG_PAST_HEADS = 256, KVG_PAST_CALLS = 6 };
 struct kvg_past_scales {
-    int known;
-    int64_t kv_heads, stride;
-    float q[KVG_PAST_HEADS], k[KVG_PAST_HEADS], v[KVG_PAST_HEADS];
+    int64_t kv_heads;
+    float q[KVG_PAST_HEADS], k[KVG_PAST_HEADS], v[KVG_PAST_HEADS]; /* [kv_heads]; per tensor: all equal */
 };
+/* The first scales of the process, and the last ones. */
+struct kvg_past {
+    int64_t count; /* of all scales that were added */
+    struct kvg_past_scales scales[KVG_PAST_CALLS];
+};
+/* Adds the scales of a case, unless they are kept already. */
+void kvg_past_add(struct kvg_past *past, const struct kvg_prepared *p);
+/* Number of entries of `scales`. */
+int64_t kvg_past_kept(const struct kvg_past *past);
 
 /* The case that suppositions are made about. */
 struct kvg_suppose_case {
@@ -75,7 +49,12 @@ int kvg_suppose_room_make(const struct kvg_suppose_case *s,
                           struct kvg_suppose_room *room); /* -1: out of memory */
 void kvg_suppose_room_free(struct kvg_suppose_room *room);
 
-/* out[head_dim] is in FP32, before the rounding to the output format. */
+/* Attention for the row that the supposed kernel computes and writes where `at` should be; NaN if there is
+ * none. Nothing is changed after it. */
+void kvg_suppose_attend(const struct kvg_suppose_case *s, enum kvg_supposition what,
+                        const struct kvg_ref_row *at, const struct kvg_suppose_room *room, float *out,
+                        float *lse);
+/* The row as supposed. out[head_dim] is in FP32, before the rounding to the output format. */
 void kvg_suppose_row(const struct kvg_suppose_case *s, enum kvg_supposition what,
                      const struct kvg_ref_row *at, const struct kvg_suppose_room *room, float *out,
                      float *lse);

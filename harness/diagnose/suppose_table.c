@@ -5,6 +5,9 @@
  */
 #include "suppose.h"
 
+#include <math.h>
+#include <string.h>
+
 enum suppose_needs {
     NEEDS_V_SCALE = 1 << 0, /* V has a scale other than 1 */
     NEEDS_K_SCALE = 1 << 1,
@@ -16,16 +19,21 @@ enum suppose_needs {
     NEEDS_E4M3 = 1 << 7,
     NEEDS_FNUZ = 1 << 8,
     NEEDS_FP8 = 1 << 9,
-    NEEDS_BATCH = 1 << 10,    /* several sequences */
-    NEEDS_WINDOW = 1 << 11,   /* a sliding window */
-    NEEDS_QUERIES = 1 << 12,  /* several queries in a sequence */
-    NEEDS_HEADS = 1 << 13,    /* several KV heads */
-    NEEDS_SPLITS = 1 << 14,   /* more keys than a split has */
-    NEEDS_CAP = 1 << 15,      /* a soft cap */
-    NEEDS_P_OFFSET = 1 << 16, /* P is declared e4m3 */
-    NEEDS_TILES = 1 << 17,    /* more keys than a tile has */
-    NEEDS_ODD_DIM = 1 << 18,  /* head_dim is above 64 and not a multiple of it */
-    NEEDS_FACTOR = 1 << 19    /* a factor on the logits is tried */
+    NEEDS_BATCH = 1 << 10,        /* several sequences */
+    NEEDS_WINDOW = 1 << 11,       /* a sliding window */
+    NEEDS_QUERIES = 1 << 12,      /* several queries in a sequence */
+    NEEDS_HEADS = 1 << 13,        /* several KV heads */
+    NEEDS_SPLITS = 1 << 14,       /* more keys than a split has */
+    NEEDS_CAP = 1 << 15,          /* a soft cap */
+    NEEDS_P_OFFSET = 1 << 16,     /* P is declared e4m3 */
+    NEEDS_TILES = 1 << 17,        /* more keys than a tile has */
+    NEEDS_ODD_DIM = 1 << 18,      /* head_dim is above 64 and not a multiple of it */
+    NEEDS_FACTOR = 1 << 19,       /* a factor on the logits is tried */
+    NEEDS_VIEWS = 1 << 20,        /* tensors are views */
+    NEEDS_UNEQUAL = 1 << 21,      /* sequences with unlike numbers of queries */
+    NEEDS_FULL_MASK = 1 << 22,    /* no causal mask, and several queries */
+    NEEDS_OTHER_SCALE = 1 << 23,  /* softmax_scale is not 1 / sqrt(head_dim) */
+    NEEDS_UNLIKE_SCALES = 1 << 24 /* K and V have other scales */
 };
 
 static const struct {
@@ -76,6 +84,31 @@ const char *kvg_fault_class_name(enum kvg_fault_class fault)
     return (int)fault >= 0 && fault < KVG_FAULT_CLASSES ? names[fault] : "";
 }
 
+/* ---------------------------------------------------------------- earlier scales */
+
+int64_t kvg_past_kept(const struct kvg_past *past)
+{
+    return past->count < KVG_PAST_CALLS ? past->count : KVG_PAST_CALLS;
+}
+
+void kvg_past_add(struct kvg_past *past, const struct kvg_prepared *p)
+{
+    const int64_t heads = p->problem.kv_heads;
+    struct kvg_past_scales now = {.kv_heads = heads};
+    if (heads > KVG_PAST_HEADS)
+        return;
+    for (int64_t g = 0; g < heads; g++) {
+        now.q[g] = p->q8 ? p->q_scale[g * p->scale_stride] : 1.0f;
+        now.k[g] = p->k_scale[g * p->scale_stride];
+        now.v[g] = p->v_scale[g * p->scale_stride];
+    }
+    for (int64_t i = 0; i < kvg_past_kept(past); i++)
+        if (memcmp(&past->scales[i], &now, sizeof now) == 0)
+            return;
+    const int64_t n = past->count++;
+    past->scales[n < KVG_PAST_CALLS ? n : 1 + (n - 1) % (KVG_PAST_CALLS - 1)] = now;
+}
+
 /* ---------------------------------------------------------------- which suppositions fit a case */
 
 static int all_one(const float *scale, int64_t count)
@@ -86,15 +119,22 @@ static int all_one(const float *scale, int64_t count)
     return 1;
 }
 
+static int unlike(const float *a, const float *b, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (a[i] != b[i])
+            return 1;
+    return 0;
+}
+
 static int past_differs(const struct kvg_suppose_case *s)
 {
     const struct kvg_prepared *p = s->p;
     const struct kvg_past_scales *past = s->past;
-    if (!past || !past->known || p->problem.kv_heads > KVG_PAST_HEADS)
+    if (!past || p->problem.kv_heads > KVG_PAST_HEADS)
         return 0;
     for (int64_t g = 0; g < p->problem.kv_heads; g++)
-        if (past->k[g * past->stride] != p->k_scale[g * p->scale_stride] ||
-            past->v[g * past->stride] != p->v_scale[g * p->scale_stride])
+        if (past->k[g] != p->k_scale[g * p->scale_stride] || past->v[g] != p->v_scale[g * p->scale_stride])
             return 1;
     return 0;
 }
@@ -108,6 +148,7 @@ static unsigned had_by(const struct kvg_suppose_case *s)
     unsigned has = 0;
     has |= !all_one(p->v_scale, scales) ? NEEDS_V_SCALE : 0;
     has |= !all_one(p->k_scale, scales) ? NEEDS_K_SCALE : 0;
+    has |= unlike(p->k_scale, p->v_scale, scales) ? NEEDS_UNLIKE_SCALES : 0;
     has |= p->q8 && !all_one(p->q_scale, scales) ? NEEDS_Q_SCALE : 0;
     has |= scales > 1 ? NEEDS_HEAD_SCALES : 0;
     has |= problem->head_dim != 128 ? NEEDS_OTHER_DIM : 0;
@@ -124,6 +165,11 @@ static unsigned had_by(const struct kvg_suppose_case *s)
     has |= a->p_format == KVG_E4M3 ? NEEDS_P_OFFSET : 0;
     has |= problem->head_dim > 64 && problem->head_dim % 64 ? NEEDS_ODD_DIM : 0;
     has |= s->factor > 0.0 ? NEEDS_FACTOR : 0;
+    has |= !p->views.dense ? NEEDS_VIEWS : 0;
+    has |= p->total_q != problem->batch * problem->max_q_len ? NEEDS_UNEQUAL : 0;
+    has |= !problem->causal && problem->max_q_len > 1 ? NEEDS_FULL_MASK : 0;
+    has |=
+        fabs((double)p->softmax_scale * sqrt((double)problem->head_dim) - 1.0) > 1e-6 ? NEEDS_OTHER_SCALE : 0;
     for (int64_t b = 0; b < problem->batch; b++) {
         has |= s->declared[b].split_tokens > 0 && s->declared[b].split_tokens < p->seq_lens[b] ? NEEDS_SPLITS
                                                                                                : 0;

@@ -290,10 +290,10 @@ static int judge(struct company *c, enum kvg_rearrangement which, int64_t seq, i
     const int declared = c->arithmetic.deterministic && (c->arithmetic.same_bits_under & (int)which);
     const uint16_t *out = which == KVG_MOVE_CHUNKS ? c->alone_out : c->whole_out;
     const float *lse = which == KVG_MOVE_CHUNKS ? c->alone_lse : c->whole_lse;
-    const struct kvg_suspicion known = {
-        KVG_FAULT_SPLIT, which == KVG_MOVE_CHUNKS
-                             ? "right, but wrong when the query rows of a sequence come in two calls"
-                             : "right, but wrong when other sequences are in the batch"};
+    const struct kvg_suspicion wrong = {
+        KVG_FAULT_UNKNOWN, which == KVG_MOVE_CHUNKS
+                               ? "right, but wrong when the query rows of a sequence come in two calls"
+                               : "right, but wrong when other sequences are in the batch"};
     int64_t at = begin;
     while (at < end && memcmp(c->out + at * dim, out + at * dim, (size_t)dim * sizeof *c->out) == 0 &&
            memcmp(&c->lse[at], &lse[at], sizeof *c->lse) == 0)
@@ -301,20 +301,23 @@ static int judge(struct company *c, enum kvg_rearrangement which, int64_t seq, i
     kvg_same_bits_note(c->x->row, which, declared, at == end);
     if (at == end)
         return 0;
-    if (!declared) {
-        complete(c, begin, end);
-        return bounded ? kvg_host_output_hold(c->x, c->out, c->lse, c->e, when, &known) : 0;
-    }
-    kvg_verdict_suspect(c->x, KVG_FAULT_SPLIT,
-                        which == KVG_MOVE_CHUNKS
-                            ? "the bits of a query row depend on the number of query rows in the call"
-                            : "the bits of a sequence depend on the other sequences of the batch");
-    return kvg_verdict(
-        c->x, KVG_INCORRECT,
-        "%s: other bits in %s, first in query row %lld head %lld, although the kernel "
-        "declares that its bits do not depend on that",
-        when, memcmp(c->out + at * dim, out + at * dim, (size_t)dim * sizeof *c->out) ? "out" : "lse",
-        (long long)(at / heads), (long long)(at % heads));
+    const int in_out = memcmp(c->out + at * dim, out + at * dim, (size_t)dim * sizeof *c->out) != 0;
+    complete(c, begin, end);
+    if (!declared)
+        return bounded ? kvg_host_output_hold(c->x, c->out, c->lse, c->e, when, &wrong) : 0;
+    if (!kvg_host_output_is_right(c->out, c->lse, c->e))
+        kvg_verdict_suspect(c->x, wrong.fault, "%s", wrong.why);
+    else if (kvg_explain_unstable(c->x, c->args))
+        kvg_verdict_suspect(c->x, KVG_FAULT_RACE, "a repeated call on the same inputs gives other bits");
+    else
+        kvg_verdict_suspect(c->x, KVG_FAULT_SPLIT,
+                            which == KVG_MOVE_CHUNKS
+                                ? "the bits of a query row depend on the number of query rows in the call"
+                                : "the bits of a sequence depend on the other sequences of the batch");
+    return kvg_verdict(c->x, KVG_INCORRECT,
+                       "%s: other bits in %s, first in query row %lld head %lld, although the kernel "
+                       "declares that its bits do not depend on that",
+                       when, in_out ? "out" : "lse", (long long)(at / heads), (long long)(at % heads));
 }
 
 /* ---------------------------------------------------------------- the runs */

@@ -19,7 +19,7 @@
 #include "session_state.h"
 #include "verdict.h"
 
-enum { CALLS_AGAIN = 3 };
+enum { CALLS_AGAIN = 3, MOST_CALLS = 60 };
 #define SECONDS_AGAIN 2.0 /* no further call begins after this time */
 
 static void put_evidence(struct kvg_execution *x, const struct kvg_evidence *evidence)
@@ -31,23 +31,6 @@ static void put_evidence(struct kvg_execution *x, const struct kvg_evidence *evi
 
 /* ---------------------------------------------------------------- earlier cases of the process */
 
-static void remember_scales(struct kvg_execution *x)
-{
-    struct kvg_past_scales *past = &x->session->history.past;
-    const struct kvg_prepared *p = &x->prepared;
-    const int64_t heads = p->problem.kv_heads;
-    if (past->known || heads > KVG_PAST_HEADS)
-        return;
-    past->known = 1;
-    past->kv_heads = heads;
-    past->stride = 1;
-    for (int64_t g = 0; g < heads; g++) {
-        past->q[g] = p->q8 ? p->q_scale[g * p->scale_stride] : 1.0f;
-        past->k[g] = p->k_scale[g * p->scale_stride];
-        past->v[g] = p->v_scale[g * p->scale_stride];
-    }
-}
-
 /* Bytes of the output that was compared last. */
 static int64_t compared_bytes(const struct kvg_execution *x)
 {
@@ -57,7 +40,7 @@ static int64_t compared_bytes(const struct kvg_execution *x)
 void kvg_explain_remember(struct kvg_execution *x)
 {
     struct kvg_session *s = x->session;
-    remember_scales(x);
+    kvg_past_add(&s->history.past, &x->prepared);
     s->history.right_outputs[s->history.right_count++ % KVG_RIGHT_OUTPUTS] =
         kvg_hash_bytes(x->outputs->compared_out, compared_bytes(x));
 }
@@ -129,9 +112,32 @@ static void call_again(struct kvg_execution *x, const struct kvg_attention_args 
     restore(x, &saved);
 }
 
-/* Fills every slot that no token owns with zeros (zero = 1), or with NaN as before (zero = 0). */
-static int fill_unowned(const struct kvg_prepared *p, int zero)
+int kvg_explain_unstable(struct kvg_execution *x, const struct kvg_attention_args *args)
 {
+    const int64_t bytes = kvg_out_buffer_bytes(&x->prepared);
+    const void *out = kvg_out_buffer(&x->prepared, args);
+    const double begin = kvg_now();
+    uint64_t before = 0, after = 0;
+    int unstable = 0;
+    struct saved saved;
+    if (save(x, &saved) == 0)
+        for (int i = 0; i < MOST_CALLS && !unstable && kvg_now() - begin < 1.0; i++) {
+            if (kvg_call_attention(x, args) || kvg_buffer_hash(x, out, bytes, &after))
+                break;
+            unstable = i > 0 && after != before;
+            before = after;
+        }
+    restore(x, &saved);
+    return unstable;
+}
+
+/* Fills the gaps of views and every slot that no token owns with zeros (zero = 1), or with NaN as before
+ * (zero = 0). -1: out of memory, or the kernel has changed its inputs, which must stay visible. */
+static int fill_unowned(struct kvg_prepared *p, int zero)
+{
+    struct kvg_error unused;
+    if (zero && kvg_prepared_check_shown(p, &unused))
+        return -1;
     const struct kvg_pages pages[2] = {kvg_prepared_pages(p, 0, p->shown.k_cache),
                                        kvg_prepared_pages(p, 1, p->shown.v_cache)};
     const int64_t size = p->problem.block_size, slots = p->num_blocks * size, dim = p->problem.head_dim;
@@ -139,6 +145,7 @@ static int fill_unowned(const struct kvg_prepared *p, int zero)
     char *owned = calloc((size_t)slots + 1, 1);
     if (!owned)
         return -1;
+    kvg_shown_fill_gaps(p, zero);
     for (int64_t i = 0; i < p->total_kv; i++)
         if (p->slot_mapping[i] >= 0)
             owned[p->slot_mapping[i]] = 1;
@@ -165,9 +172,9 @@ static int has_nonfinite(const uint16_t *out, int64_t count)
     return 0;
 }
 
-/* An output of NaN shows that something is wrong, but not what. So the kernel runs once more on a cache in
- * which slots that no token owns hold zeros. Its output then shows the fault. The zeros stay until the end of
- * the diagnosis. */
+/* An output of NaN shows that something is wrong, but not what. So the kernel runs once more with zeros in the
+ * slots that no token owns and in the gaps of views. Its output then shows the fault. The zeros stay until the
+ * end of the diagnosis. */
 static void call_on_zeros(struct kvg_execution *x, const struct kvg_attention_args *args,
                           struct kvg_failure *f, uint16_t *out, float *lse)
 {
@@ -184,6 +191,7 @@ static void call_on_zeros(struct kvg_execution *x, const struct kvg_attention_ar
         kvg_rows_pick(&p->views.lse, p->total_q, heads, 1, sizeof *lse, kvg_lse_buffer(p, args), lse);
     if (kvg_row_init(&other))
         return;
+    f->on_zeros = 1;
     f->tail =
         kvg_compare_attention(f->expectation, out, f->lse, &other, &error) == 0 && other.status == KVG_PASSED;
     kvg_row_free(&other);
@@ -192,7 +200,7 @@ static void call_on_zeros(struct kvg_execution *x, const struct kvg_attention_ar
 static void diagnose(struct kvg_execution *x, const struct kvg_attention_args *args, struct kvg_failure *f,
                      uint16_t *out, float *lse)
 {
-    const struct kvg_prepared *p = &x->prepared;
+    struct kvg_prepared *p = &x->prepared;
     const int64_t count = p->total_q * p->problem.q_heads * p->problem.head_dim;
     struct kvg_diagnosis diagnosis;
     const int callable = f->run != KVG_RUN_FAR && f->run != KVG_RUN_REPEAT;
@@ -263,11 +271,11 @@ void kvg_explain_attention(struct kvg_execution *x, const struct kvg_attention_a
                                 .run = run,
                                 .past = &x->session->history.past,
                                 .old_output = was_right_before(x, kvg_hash_bytes(out, out_bytes))};
-        remember_scales(x);
         kvg_evidence_attention(&f, evidence);
         dump_attention(x, &f, evidence);
         put_evidence(x, evidence);
         diagnose(x, args, &f, out_copy, lse_copy);
+        kvg_past_add(&x->session->history.past, &x->prepared);
     }
     free(out_copy);
     free(lse_copy);
@@ -300,6 +308,8 @@ int kvg_output_hold(struct kvg_execution *x, const struct kvg_attention_args *ar
     const int judged = judge(x, failed, &other, when, known);
     if (!failed && judged && !known)
         kvg_explain_attention(x, args, e, run);
+    else if (!failed && !judged)
+        kvg_explain_remember(x);
     kvg_row_free(&other);
     return judged;
 }
@@ -316,6 +326,18 @@ int kvg_host_output_hold(struct kvg_execution *x, const uint16_t *out, const flo
     const int judged = judge(x, failed, &other, when, known);
     kvg_row_free(&other);
     return judged;
+}
+
+int kvg_host_output_is_right(const uint16_t *out, const float *lse, const struct kvg_expectation *e)
+{
+    struct kvg_row other;
+    struct kvg_error error;
+    if (kvg_row_init(&other))
+        return 0;
+    const int right =
+        kvg_compare_attention(e, out, lse, &other, &error) == 0 && other.status != KVG_INCORRECT;
+    kvg_row_free(&other);
+    return right;
 }
 
 /* ---------------------------------------------------------------- store */

@@ -35,5 +35,9 @@ int kvg_output_hold(struct kvg_execution *x, const struct kvg_attention_args *ar
 int kvg_host_output_hold(struct kvg_execution *x, const uint16_t *out, const float *lse,
                          const struct kvg_expectation *e, const char *when,
                          const struct kvg_suspicion *known);
+/* Calls the kernel up to 60 times, for at most a second. 1 if a call gives other bits than the one before. */
+int kvg_explain_unstable(struct kvg_execution *x, const struct kvg_attention_args *args);
+/* 1 if an output in host memory is right by the bounds. */
+int kvg_host_output_is_right(const uint16_t *out, const float *lse, const struct kvg_expectation *e);
 
 #endif

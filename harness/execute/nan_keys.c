@@ -151,11 +151,34 @@ static int64_t first_number(const struct target *t, const uint16_t *row, int64_t
     return -1;
 }
 
+/* Why a row is not NaN. In a merge of splits, a maximum that ignores NaN can lose one in K. */
+static void suspect_number(struct nan_run *r, const struct target *t, int only_lse, const uint16_t *out,
+                           const float *lse)
+{
+    struct kvg_execution *x = r->x;
+    const struct kvg_prepared *p = &x->prepared;
+    struct kvg_arithmetic a;
+    x->kernel->arithmetic(&p->problem, p->seq_lens[t->seq], &a);
+    if (memcmp(out, r->out, (size_t)kvg_out_bytes(p)) == 0 &&
+        memcmp(lse, r->lse, (size_t)kvg_lse_bytes(p)) == 0)
+        kvg_verdict_suspect(x, KVG_FAULT_STALE_STATE,
+                            "the output has the bits of the call before the NaN was put into the cache");
+    else if (!t->is_v && a.split_tokens > 0 && a.split_tokens < p->seq_lens[t->seq])
+        kvg_verdict_suspect(
+            x, KVG_FAULT_UNKNOWN,
+            "the NaN is lost: its code is read as a number, its key is left out, or the merge "
+            "of splits ignores it");
+    else if (only_lse)
+        kvg_verdict_suspect(x, KVG_FAULT_CAP_OR_LSE, "the output holds the NaN, the lse does not");
+    else
+        kvg_verdict_suspect(x, KVG_FAULT_ENCODING,
+                            "the code of NaN is read as a number, or its key is left out");
+}
+
 static int say_number(struct nan_run *r, const struct target *t, int64_t query, int64_t head, int64_t dim,
                       float value)
 {
     struct kvg_execution *x = r->x;
-    kvg_verdict_suspect(x, KVG_FAULT_ENCODING, "the code of NaN is read as a number, or its key is left out");
     return kvg_verdict(
         x, KVG_INCORRECT,
         "with a NaN in a visible key: key %lld of sequence %lld, KV head %lld, has a %s NaN in dim "
@@ -178,6 +201,8 @@ static int check_rows(struct nan_run *r, const struct target *t, uint16_t *out, 
             visible(p, t->seq, i - p->cu_q_lens[t->seq], &first, &last);
             const int sees = t->key >= first && t->key <= last;
             const int64_t dim = sees ? first_number(t, out + row * dims, dims) : -1;
+            if (dim >= 0 || (sees && !t->is_v && !isnan(lse[row])))
+                suspect_number(r, t, dim < 0, out, lse);
             if (dim >= 0)
                 return say_number(r, t, i, h, dim, kvg_bf16_decode(out[row * dims + dim]));
             if (sees && !t->is_v && !isnan(lse[row]))

@@ -167,11 +167,13 @@ static int64_t first_difference(const struct permutation *m, const char **what)
     return -1;
 }
 
-static int judge_by_bounds(struct permutation *m, const struct kind *k)
+/* An output that is wrong, and not only of other bits. A wrong number of a page or head shows so; a sum in
+ * another order does not. */
+static struct kvg_suspicion wrong_by(const struct kind *k)
 {
-    const struct kvg_suspicion known = {k->suspected,
-                                        "right, but wrong when the same work comes in another order"};
-    return kvg_host_output_hold(m->x, m->out_now, m->lse_now, m->e, k->when, &known);
+    const int known = k->suspected != KVG_FAULT_SPLIT;
+    return (struct kvg_suspicion){known ? k->suspected : KVG_FAULT_UNKNOWN,
+                                  "right, but wrong when the same work comes in another order"};
 }
 
 static int judge(struct permutation *m, const struct kind *k)
@@ -182,10 +184,16 @@ static int judge(struct permutation *m, const struct kind *k)
     kvg_same_bits_note(m->x->row, k->which, declared != 0, same);
     if (same)
         return 0;
+    const struct kvg_suspicion wrong = wrong_by(k);
     if (!declared)
-        return judge_by_bounds(m, k);
+        return kvg_host_output_hold(m->x, m->out_now, m->lse_now, m->e, k->when, &wrong);
     const int64_t at = first_difference(m, &what), heads = m->x->prepared.problem.q_heads;
-    kvg_verdict_suspect(m->x, k->suspected, "the same work in another order gives other bits");
+    if (!kvg_host_output_is_right(m->out_now, m->lse_now, m->e))
+        kvg_verdict_suspect(m->x, wrong.fault, "%s", wrong.why);
+    else if (kvg_explain_unstable(m->x, m->args))
+        kvg_verdict_suspect(m->x, KVG_FAULT_RACE, "a repeated call on the same inputs gives other bits");
+    else
+        kvg_verdict_suspect(m->x, k->suspected, "the same work in another order gives other bits");
     return kvg_verdict(
         m->x, KVG_INCORRECT,
         "%s: other bits in %s, first in query row %lld head %lld, although the kernel declares that "

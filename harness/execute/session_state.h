@@ -33,7 +33,7 @@ struct kvg_follower {
 /* What earlier cases of the process left. */
 struct kvg_history {
     struct kvg_follower followers[KVG_FOLLOWERS];
-    struct kvg_past_scales past;               /* the first scales: a kernel may have kept them */
+    struct kvg_past past;                      /* earlier scales: a kernel may have kept them */
     uint64_t right_outputs[KVG_RIGHT_OUTPUTS]; /* hashes of right outputs: a kernel may repeat one */
     int64_t right_count;                       /* number of right outputs; the last hashes are kept */
 };

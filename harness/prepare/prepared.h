@@ -107,6 +107,11 @@ void kvg_prepared_unquantised(const struct kvg_prepared *p, struct kvg_ref_atten
 struct kvg_ref_kv kvg_prepared_cache(const struct kvg_prepared *p, const struct kvg_pages *pages,
                                      const float *scale);
 
+/* Attention: fills the gaps of p->shown with zeros (zero 1), or with NaN again (zero 0), and everything else
+ * with what it should hold. Does nothing if views are dense. The buffers must have their first contents again
+ * before the next check. */
+void kvg_shown_fill_gaps(struct kvg_prepared *p, int zero);
+
 /* Checks that no kernel wrote outside its buffers or changed its inputs, which were hashed at the end of
  * kvg_prepared_make. 0, or -1 with the name of the buffer. */
 int kvg_prepared_check(const struct kvg_prepared *p, struct kvg_error *error);

@@ -56,21 +56,30 @@ static void fill_sources(struct kvg_prepared *p)
     kvg_rows_place(&p->views.v, p->store_tokens, problem->kv_heads, problem->head_dim, 2, p->v, s->v);
 }
 
-static void fill_attention(struct kvg_prepared *p)
+/* A cache with zeros or NaN in every element that belongs to no tensor. */
+static void fill_cache(struct kvg_prepared *p, void *cache, int64_t elements, int zero)
+{
+    if (zero)
+        memset(cache, 0, (size_t)(elements * kvg_dtype_bytes(p->problem.kv_dtype)));
+    else
+        kvg_poison_cache(p->problem.kv_dtype, cache, elements);
+}
+
+static void fill_attention(struct kvg_prepared *p, int zero)
 {
     const struct kvg_problem *problem = &p->problem;
     const struct kvg_shown *s = &p->shown;
     const struct kvg_views_sizes sizes = kvg_prepared_sizes(p);
     const int64_t bytes = kvg_dtype_bytes(problem->kv_dtype);
-    memset(s->q, kvg_poison_byte(KVG_BF16), (size_t)p->views.q.elements * 2);
+    memset(s->q, zero ? 0 : kvg_poison_byte(KVG_BF16), (size_t)p->views.q.elements * 2);
     kvg_rows_place(&p->views.q, p->total_q, problem->q_heads, problem->head_dim, 2, p->q, s->q);
     if (s->q8) {
-        memset(s->q8, kvg_poison_byte(KVG_E4M3), (size_t)p->views.q8.elements);
+        memset(s->q8, zero ? 0 : kvg_poison_byte(KVG_E4M3), (size_t)p->views.q8.elements);
         kvg_rows_place(&p->views.q8, p->total_q, problem->q_heads, problem->head_dim, 1, p->q8, s->q8);
     }
-    kvg_poison_cache(problem->kv_dtype, s->k_cache, p->views.k_cache.elements);
+    fill_cache(p, s->k_cache, p->views.k_cache.elements, zero);
     if (s->v_cache != s->k_cache)
-        kvg_poison_cache(problem->kv_dtype, s->v_cache, p->views.v_cache.elements);
+        fill_cache(p, s->v_cache, p->views.v_cache.elements, zero);
     kvg_cache_place(&p->views.k_cache, &sizes, bytes, p->k_cache, s->k_cache);
     kvg_cache_place(&p->views.v_cache, &sizes, bytes, p->v_cache, s->v_cache);
 }
@@ -83,8 +92,14 @@ void kvg_shown_fill(struct kvg_prepared *p)
     if (p->problem.phase == KVG_PHASE_STORE)
         fill_sources(p);
     else
-        fill_attention(p);
+        fill_attention(p, 0);
     const void *const filled[] = {s->q, s->q8, s->k, s->v, s->k_cache, s->v_cache};
     for (size_t i = 0; i < sizeof filled / sizeof filled[0]; i++)
         kvg_guard_seal(p->own->guards, filled[i]);
+}
+
+void kvg_shown_fill_gaps(struct kvg_prepared *p, int zero)
+{
+    if (!p->views.dense && p->problem.phase != KVG_PHASE_STORE)
+        fill_attention(p, zero);
 }

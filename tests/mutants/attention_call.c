@@ -79,33 +79,47 @@ static void attend_all(const struct mutant *m, const struct kvg_attention_args *
     }
 }
 
+/* An output that was computed before, or the place for one. */
+struct remembered {
+    uint64_t key;
+    uint16_t *out; /* dense */
+    float *lse;
+};
+
+/* Copies a remembered output to the caller (to 1), or from it (to 0). */
+static void copy_output(const struct kvg_attention_args *a, const struct remembered *r, int to)
+{
+    const struct kvg_problem *p = a->problem;
+    const size_t bytes = (size_t)p->head_dim * sizeof *r->out;
+    for (int64_t t = 0; t < p->total_q; t++)
+        for (int64_t h = 0; h < p->q_heads; h++) {
+            uint16_t *mine = r->out + (t * p->q_heads + h) * p->head_dim,
+                     *theirs = (uint16_t *)a->out + t * a->out_stride_token + h * a->out_stride_head;
+            float *lse = r->lse + t * p->q_heads + h;
+            memcpy(to ? theirs : mine, to ? mine : theirs, bytes);
+            if (a->lse && to)
+                a->lse[t * a->lse_stride_token + h] = *lse;
+            else if (a->lse)
+                *lse = a->lse[t * a->lse_stride_token + h];
+        }
+}
+
 /* A memory of whole outputs by key. Returns 1 if the output of this key is known, after writing it. key 0
  * stores the output of the last unknown key. */
 static int recall(const struct kvg_attention_args *a, uint64_t key)
 {
-    static struct memory {
-        uint64_t key;
-        uint16_t *out;
-        float *lse;
-    } memory[REMEMBERED];
-    static struct memory *open;
-    const size_t rows = (size_t)(a->problem->total_q * a->problem->q_heads),
-                 dim = (size_t)a->problem->head_dim;
+    static struct remembered memory[REMEMBERED], *open;
+    const size_t rows = (size_t)(a->problem->total_q * a->problem->q_heads);
     if (key == 0) { /* store what was computed since */
-        open->out = malloc(rows * dim * sizeof *open->out);
-        open->lse = malloc(rows * sizeof *open->lse);
-        if (open->out && open->lse) {
-            memcpy(open->out, a->out, rows * dim * sizeof *open->out);
-            if (a->lse)
-                memcpy(open->lse, a->lse, rows * sizeof *open->lse);
-        }
+        open->out = malloc(rows * (size_t)a->problem->head_dim * sizeof *open->out + 1);
+        open->lse = malloc(rows * sizeof *open->lse + 1);
+        if (open->out && open->lse)
+            copy_output(a, open, 0);
         return 0;
     }
     for (open = memory; open < memory + REMEMBERED - 1 && open->key; open++)
         if (open->key == key && open->out && open->lse) {
-            memcpy(a->out, open->out, rows * dim * sizeof *open->out);
-            if (a->lse)
-                memcpy(a->lse, open->lse, rows * sizeof *open->lse);
+            copy_output(a, open, 1);
             return 1;
         }
     open->key = key;
@@ -143,7 +157,7 @@ static void spoil(const struct mutant *m, const struct kvg_attention_args *a)
     if (FAULT(race_of_last_bit) && a->lse && mutant_chance() % 20 == 0)
         a->lse[0] = nextafterf(a->lse[0], INFINITY);
     if (FAULT(writes_past_out))
-        out[elements] = 0;
+        out[(p->total_q - 1) * a->out_stride_token + (p->q_heads - 1) * a->out_stride_head + p->head_dim] = 0;
     if (FAULT(writes_before_lse) && a->lse)
         a->lse[-1] = 0.0f;
     if (FAULT(writes_past_workspace))

@@ -87,3 +87,23 @@ int mutant_class(const char *name)
             return i;
     return KVG_FAULT_UNKNOWN;
 }
+
+int mutant_names_class(const struct fault *f, int fault_class)
+{
+    const char *name = kvg_fault_class_name((enum kvg_fault_class)fault_class);
+    const size_t n = strlen(name);
+    for (const char *at = f->diagnosis; n > 0 && *at; at += strcspn(at, "|"), at += *at == '|')
+        if (strcspn(at, "|") == n && strncmp(at, name, n) == 0)
+            return 1;
+    return 0;
+}
+
+int mutant_also(const char *suspicion)
+{
+    static const char marker[] = "; this fits as well: ";
+    const char *words = strstr(suspicion, marker);
+    for (int s = 0; words && s < KVG_SUPPOSITIONS; s++)
+        if (strcmp(words + strlen(marker), kvg_supposition_words((enum kvg_supposition)s)) == 0)
+            return (int)kvg_supposition_class((enum kvg_supposition)s);
+    return KVG_FAULT_UNKNOWN;
+}

@@ -73,7 +73,8 @@ static void take_verdict(struct run *run, int fault, const struct verdict *v, co
         *right_broken(run, fault, v->index) = v->broken;
     r->broken |= v->broken & ~*right_broken(run, fault, v->index);
     if (run->verbose && v->status != KVG_PASSED)
-        printf("  %s: %s: %s\n    %s: %s\n", text, kvg_status_name((enum kvg_status)v->status), v->reason,
+        printf("  %s: %s: %s: %s\n    %s: %s\n", mutant_faults[fault].name, text,
+               kvg_status_name((enum kvg_status)v->status), v->reason,
                kvg_fault_class_name((enum kvg_fault_class)v->suspected), v->suspicion);
     if (v->status != KVG_INCORRECT)
         return;
@@ -82,6 +83,8 @@ static void take_verdict(struct run *run, int fault, const struct verdict *v, co
         snprintf(r->reason, sizeof r->reason, "%s", v->reason);
     r->checks |= v->checks;
     r->suspected[v->suspected]++;
+    r->also += !mutant_names_class(&mutant_faults[fault], v->suspected) &&
+               mutant_names_class(&mutant_faults[fault], mutant_also(v->suspicion));
     if (regexec(shows, text, 0, NULL, 0) == 0)
         r->intended |= intended;
 }

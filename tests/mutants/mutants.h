@@ -42,6 +42,10 @@ unsigned mutant_checks_in(const char *reason);
 unsigned mutant_intended_checks(const struct fault *f);
 /* enum kvg_fault_class of a name. KVG_FAULT_UNKNOWN if there is no such class. */
 int mutant_class(const char *name);
+/* 1 if the class is one of those that may be suspected of the fault. */
+int mutant_names_class(const struct fault *f, int fault_class);
+/* The class that a suspicion names as fitting as well. */
+int mutant_also(const char *suspicion);
 
 /* ---- one_mutant.c ---- */
 
@@ -74,7 +78,8 @@ struct result {
     unsigned checks, intended;  /* all checks that failed; those meant to fail, on a case meant to show it */
     unsigned broken;            /* rules that reject an output and accept that of the right kernel */
     int64_t suspected[KVG_FAULT_CLASSES]; /* failed rows by suspected class */
-    int far;                              /* 1: its last message was that a far run begins */
+    int64_t also; /* failed rows of a wrong class that name a right one as fitting as well */
+    int far;      /* 1: its last message was that a far run begins */
     double seconds;
     char reason[496];
 };
