@@ -169,7 +169,7 @@ static void suspect_number(struct nan_run *r, const struct target *t, int only_l
             "the NaN is lost: its code is read as a number, its key is left out, or the merge "
             "of splits ignores it");
     else if (only_lse)
-        kvg_verdict_suspect(x, KVG_FAULT_CAP_OR_LSE, "the output holds the NaN, the lse does not");
+        kvg_verdict_suspect(x, KVG_FAULT_UNKNOWN, "the output holds the NaN, the lse does not");
     else
         kvg_verdict_suspect(x, KVG_FAULT_ENCODING,
                             "the code of NaN is read as a number, or its key is left out");

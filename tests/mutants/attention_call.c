@@ -138,6 +138,14 @@ static uint64_t key_of_call(const struct mutant *m, const struct kvg_attention_a
            1;
 }
 
+/* Element i of the output, counted without gaps. */
+static uint16_t *element_of(const struct kvg_attention_args *a, int64_t i)
+{
+    const int64_t dim = a->problem->head_dim, row = i / dim, heads = a->problem->q_heads;
+    return (uint16_t *)a->out + row / heads * a->out_stride_token + row % heads * a->out_stride_head +
+           i % dim;
+}
+
 /* Faults of the finished output. */
 static void spoil(const struct mutant *m, const struct kvg_attention_args *a)
 {
@@ -145,9 +153,9 @@ static void spoil(const struct mutant *m, const struct kvg_attention_args *a)
     const int64_t rows = p->total_q * p->q_heads, elements = rows * p->head_dim;
     uint16_t *out = a->out;
     if (FAULT(out_one_nan))
-        out[elements / 2] = 0x7fc0u;
+        *element_of(a, elements / 2) = 0x7fc0u;
     if (FAULT(out_one_infinite))
-        out[elements / 3] = 0x7f80u;
+        *element_of(a, elements / 3) = 0x7f80u;
     for (int64_t b = 0; b < p->batch && FAULT(out_one_element); b++)
         if (a->cu_q_lens[b + 1] > a->cu_q_lens[b])
             out[(int64_t)(a->cu_q_lens[b + 1] - 1) * a->out_stride_token + 3] ^= 0x8000u;

@@ -63,7 +63,7 @@ static void take_verdict(struct run *run, int fault, const struct verdict *v, co
 {
     struct result *r = &run->results[fault];
     char text[KVG_CASE_STRING_MAX];
-    r->far = v->far;
+    r->far = v->far > 0;
     if (v->far)
         return;
     kvg_case_format(&run->items[v->index].c, text);

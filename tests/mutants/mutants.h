@@ -60,9 +60,9 @@ struct item {
 struct verdict {
     int32_t index, status;
     uint32_t checks, broken; /* sets of bits, of mutant_checks[] and of enum rule */
-    int32_t suspected, far;  /* enum kvg_fault_class; 1: not a result, only the message that a far run
-                                begins */
-    char reason[496], suspicion[240];
+    int32_t suspected, far;  /* enum kvg_fault_class; 1 or -1: not a result, only the message that a far run
+                                begins, or that it is over */
+    char reason[496], suspicion[600];
 };
 
 /* Runs the fault over the items in this process and writes a struct verdict for each to the file

@@ -113,11 +113,12 @@ static unsigned break_rules_by_store(const struct kvg_kernel *kernel, struct ite
     return broken;
 }
 
-/* Reports that a far run begins. If the process then ends without a verdict, this is its last message. */
+/* Reports that a far run begins or ends. If the process ends in it without a verdict, its last message is that it
+ * began. */
 static void say_far(void *context, int run)
 {
-    const struct verdict v = {.far = run == KVG_RUN_FAR};
-    if (v.far && write(*(const int *)context, &v, sizeof v) != (ssize_t)sizeof v)
+    const struct verdict v = {.far = run == KVG_RUN_FAR ? 1 : -1};
+    if (write(*(const int *)context, &v, sizeof v) != (ssize_t)sizeof v)
         _exit(1);
 }
 
