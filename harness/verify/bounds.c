@@ -154,7 +154,9 @@ static void logit_errors(struct kvg_bound *b, const struct kvg_problem *problem,
     b->logit_common = sqrt(nearest ? chain : grouped) * add + scaling;
     /* FP32: the worst case is small enough to serve as the noise. */
     b->logit_noise = b->qk_narrow ? b->logit_bias + b->logit_common : worst;
-    b->qk_floor = nearest ? chain * add * d->qk_smallest_normal : 0.0;
+    /* Each chain of a logit has such additions: with several chains there are as many as products. The sums of
+     * two chains are exact there. */
+    b->qk_floor = nearest ? fmax(chain, (double)problem->head_dim) * add * d->qk_smallest_normal : 0.0;
     b->logit_fp32 = grouped * KVG_U_F32 + scaling;
     b->logit_standard = standard_stray(problem, d, chain);
     b->logit_rel = (1.0 + q_rel) * (1.0 + k_rel) - 1.0 + worst * (1.0 + q_rel + k_rel);

@@ -103,8 +103,8 @@
  *     flush       What FP32 takes over after a flush is exact in FP32.
  *     subnormals  Below the smallest normal of the accumulator's format half a step is no longer relative:
  *                 it is u times the smallest normal. This normal is declared in units of the operands, since
- *                 a kernel scales them to where FP16 has its range. n such additions of a logit are a
- *                 constant of the row (`qk_floor`, part of a). Those of the output add up linearly, or by
+ *                 a kernel scales them to where FP16 has its range. The additions of a logit, of all
+ *                 its chains together, are a constant of the row (`qk_floor`, part of a). Those of the output add up linearly, or by
  *                 squares (`pv_floor`).
  *
  * 7. The gain test (systematic.h)

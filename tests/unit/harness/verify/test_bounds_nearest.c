@@ -88,6 +88,46 @@ static void test_nearest_against_integers(void **state)
     assert_true(closest > 0.5);
 }
 
+/* A logit of 16 chains, as the lanes of a vector unit form it. Its products lie below the smallest normal number,
+ * so every one of them loses up to half a step, whatever the length of the chains. */
+static void test_subnormals_in_many_chains(void **state)
+{
+    (void)state;
+    enum { CHAINS = 16 };
+    struct rng r = {93};
+    const struct kvg_problem p = problem_of(KVG_BF16, KVG_E4M3);
+    const int n = (int)p.head_dim / CHAINS;
+    struct kvg_arithmetic a = fp16_arithmetic(n + 4);
+    const struct kvg_bound b = bound_of(&p, &a);
+    int beyond_one_chain = 0;
+    for (int trial = 0; trial < 2000; trial++) {
+        int64_t x[64], y[64];
+        __int128 sums[CHAINS], exact = 0;
+        double size = 0.0;
+        for (int c = 0; c < CHAINS; c++) {
+            sums[c] = 0;
+            for (int i = 0; i < n; i++) {
+                x[i] = (1 << 23) + rng_below(&r, 1 << 10) * (1 << 13); /* 0.5 to 1 */
+                y[i] = (1 + rng_below(&r, 3)) * (trial % 2          ? 1
+                                                 : rng_below(&r, 2) ? 1
+                                                                    : -1); /* 2^-24 to 3 2^-24 */
+                const __int128 product = (__int128)x[i] * y[i];
+                exact += product;
+                size += fabs((double)product) * 0x1p-48;
+                sums[c] = fp16_of(sums[c] + product);
+            }
+        }
+        for (int step = 1; step < CHAINS; step *= 2) /* the tree */
+            for (int c = 0; c < CHAINS; c += 2 * step)
+                sums[c] = fp16_of(sums[c] + sums[c + step]);
+        const double error = fabs((double)(sums[0] - exact)) * 0x1p-48;
+        assert_true(error <= b.logit_rel * size + b.qk_floor);
+        beyond_one_chain += error > b.logit_rel * size + (double)(n + 4) * 0x1p-25;
+    }
+    if (beyond_one_chain < 20)
+        fail_msg("%d", beyond_one_chain);
+}
+
 /* 1 + 2^-11 is a tie and stays 1, so the worst case is reached. Cutting off may lose twice as much. */
 static void test_nearest_worst_case_is_reached(void **state)
 {
@@ -190,6 +230,7 @@ int main(void)
         cmocka_unit_test(test_nearest_against_integers),
         cmocka_unit_test(test_nearest_worst_case_is_reached),
         cmocka_unit_test(test_nearest_probable),
+        cmocka_unit_test(test_subnormals_in_many_chains),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
