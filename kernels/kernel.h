@@ -33,6 +33,10 @@
  *   outputs    `out`, `lse` and `workspace` arrive with undefined content.
  *   errors     Every entry point returns KVG_OK or a negative KVG_E* value. A kernel never prints and never
  *              exits.
+ *   growth     A new term of attention is a new bit of `features` and, where it needs them, new fields at the
+ *              end of a struct. They are zero in a problem that does not have the bit, and a kernel is given
+ *              only problems whose bits it has. So a kernel that was built before a term existed stays right.
+ *              A kernel reads such a field only if the problem has the bit.
  */
 #ifndef KVG_KERNEL_H
 #define KVG_KERNEL_H
@@ -44,9 +48,10 @@
 extern "C" {
 #endif
 
-/* Version of this ABI. It is raised whenever a struct below changes meaning or layout. A plug-in of
- * another version is refused. */
-#define KVG_KERNEL_ABI_VERSION 3u
+/* Version of this ABI. It is raised when a field below changes its meaning or its place, not when a struct
+ * grows at its end. A plug-in of another version is refused.
+ *   4  features; scales are views; the mask has a kind, in the place of `causal` */
+#define KVG_KERNEL_ABI_VERSION 4u
 
 /* Return values of the entry points. */
 enum {
@@ -90,6 +95,34 @@ enum kvg_layout { KVG_NHD = 0, KVG_HND = 1 };
  *             addition, is exact and then rounded once to the nearest value. */
 enum kvg_rounding { KVG_ROUND_TRUNCATE = 0, KVG_ROUND_NEAREST };
 
+/* Terms of attention that not every kernel has. A set of bits in kvg_kernel.features (what the kernel takes)
+ * and in kvg_problem.features (what the problem has):
+ *   SINKS          a logit for each query head in the denominator (kvg_attention_args.sinks)
+ *   CHUNKED_MASK   mask KVG_MASK_CHUNKED
+ *   PREFIX_MASK    mask KVG_MASK_PREFIX
+ *   MIXED_Q_LENS   sequences that have query rows have unlike numbers of them
+ *   SHARED_PAGES   rows of the block table begin with the same pages: a page belongs to several sequences
+ *   SMALL_PAGES    block_size is no multiple of 8 */
+#define KVG_FEATURE_SINKS (UINT64_C(1) << 0)
+#define KVG_FEATURE_CHUNKED_MASK (UINT64_C(1) << 1)
+#define KVG_FEATURE_PREFIX_MASK (UINT64_C(1) << 2)
+#define KVG_FEATURE_MIXED_Q_LENS (UINT64_C(1) << 3)
+#define KVG_FEATURE_SHARED_PAGES (UINT64_C(1) << 4)
+#define KVG_FEATURE_SMALL_PAGES (UINT64_C(1) << 5)
+
+/* Which keys query i of a sequence of n keys and q_len queries sees. Its own position is t = n - q_len + i,
+ * and w is the window (0 = none). All keys from the first to the last are visible; none if last < first.
+ *
+ *   mask     first key                          last key
+ *   CAUSAL   max(0, t - w + 1), or 0            t
+ *   FULL     max(0, n - w), or 0                n - 1
+ *   CHUNKED  max(c, t - w + 1), or c            t             c = t rounded down to a multiple of `chunk`
+ *   PREFIX   max(0, t - w + 1), or 0            max(t, min(prefix, n) - 1)   prefix = prefix_lens[sequence]
+ *
+ * Where there is a window, the first of the two first keys counts. A query before the first key (t < 0) sees no
+ * key under CAUSAL and CHUNKED. */
+enum kvg_mask { KVG_MASK_CAUSAL = 0, KVG_MASK_FULL, KVG_MASK_CHUNKED, KVG_MASK_PREFIX };
+
 /* Scales: one for the whole tensor (stride 0), or one for each KV head (stride 1). */
 enum kvg_scheme { KVG_PER_TENSOR = 0, KVG_PER_HEAD = 1 };
 
@@ -110,15 +143,17 @@ struct kvg_problem {
     int64_t q_heads;     /* query heads, a multiple of kv_heads */
     int64_t kv_heads;    /* KV heads */
     int64_t head_dim;    /* elements of a row of Q, K and V */
-    int64_t block_size;  /* tokens per page, a multiple of 8 */
+    int64_t block_size;  /* tokens per page, >= 1; a multiple of 8 without KVG_FEATURE_SMALL_PAGES */
     int64_t total_q;     /* query tokens of all sequences (store: tokens to store) */
     int64_t max_q_len;   /* longest q_len of a sequence, in tokens */
     int64_t max_seq_len; /* longest seq_len of a sequence, in keys; includes the keys of the query tokens */
     int64_t total_kv;    /* keys of all sequences */
     int64_t window;      /* visible keys of a query, its own position included; 0 = all */
     float soft_cap;      /* logit := cap * tanh(logit / cap); 0 = no cap */
-    int causal;          /* 1: query i of a sequence sees keys 0 .. seq_len - q_len + i. 0: all keys */
+    enum kvg_mask mask;  /* which keys a query sees, with `window` */
     int threads;         /* CPU: threads to use, >= 1. CUDA: ignored */
+    uint64_t features;   /* set of KVG_FEATURE_* */
+    int64_t chunk;       /* mask CHUNKED: keys of a chunk, >= 1; else 0 */
 };
 
 /* Other orders of the same work. The values form a set (bits):
@@ -209,6 +244,9 @@ struct kvg_arithmetic {
     /* Set of enum kvg_rearrangement: the orders that leave the bits of every row unchanged. Under the
      * others the output must be correct, but may have other bits. Ignored unless `deterministic` is 1. */
     int same_bits_under;
+    /* 1: the sink is the first value of the running maximum, as if it were a key before all others, so P is
+     * rounded relative to it. 0: the sink joins the row sum at the end, and P does not depend on it. */
+    int sink_in_maximum;
 };
 
 /* K or V in pages: a buffer of num_blocks pages. Strides in elements. Element (token t of sequence b, head
@@ -223,11 +261,17 @@ struct kvg_pages {
     int64_t stride_head;
 };
 
-/* Scales of Q, K and V: value = code * scale. Each pointer is a float32 array: [kv_heads] if stride is 1,
- * one value if stride is 0. NULL means 1.0 and is passed only for a tensor that is not quantised. */
+/* Scales of one tensor: value = code * scale. The scale of token t of sequence b and KV head h is at
+ *   data[b * stride_sequence + block_table[b * block_table_stride + t / block_size] * stride_block
+ *        + (t % block_size) * stride_slot + h * stride_head]
+ * in float32. One scale for the tensor: all strides are 0. One for each KV head: stride_head is 1, the others
+ * are 0. data is NULL, which means 1.0, only for a tensor that is not quantised. */
+struct kvg_scale {
+    float *data;
+    int64_t stride_sequence, stride_block, stride_slot, stride_head;
+};
 struct kvg_scales {
-    const float *q, *k, *v;
-    int64_t stride;
+    struct kvg_scale q, k, v;
 };
 
 /* Arguments of `store`. For every token i with slot_mapping[i] >= 0, write round(float(k[i]) / k_scale) to
@@ -270,6 +314,8 @@ struct kvg_quantize_q_args {
  *   out = v_scale[g] * sum_j softmax(s)_j v_j
  *   lse = ln sum_j e^(s_j)    (natural logarithm)
  * Without a visible key (an empty sequence): out = 0 and lse = -inf. On path dequant q_scale is 1.
+ * With a sink z = sinks[h], which is neither scaled nor capped, Z = e^z + sum_j e^(s_j):
+ *   out = v_scale[g] * sum_j e^(s_j) v_j / Z, lse = ln Z. Without a visible key: out = 0 and lse = z.
  * A NaN in a visible key of K makes the row and its lse NaN, a NaN in V makes its dim NaN. Rows of other
  * sequences and KV heads stay right; a row of the same sequence and head that does not see the key may become
  * NaN (0 * NaN in a tile). */
@@ -295,6 +341,8 @@ struct kvg_attention_args {
     void *workspace;
     int64_t workspace_bytes;
     void *stream;
+    const float *sinks;         /* [q_heads] with KVG_FEATURE_SINKS, else NULL */
+    const int32_t *prefix_lens; /* [batch] with KVG_FEATURE_PREFIX_MASK, else NULL. May exceed seq_lens */
 };
 
 struct kvg_kernel {
@@ -323,6 +371,9 @@ struct kvg_kernel {
      * not touch a device. It is also called with problems that `supports` refuses. NULL = `rank` for every
      * problem. */
     int (*rank_for)(const struct kvg_problem *problem);
+    /* Set of KVG_FEATURE_* that the kernel takes. It is asked and given only problems whose features are among
+     * them. */
+    uint64_t features;
 };
 
 /* A plug-in exports this symbol. It returns a list of *count kernels. The list and the kernels stay valid

@@ -87,6 +87,9 @@ const struct kvg_kernel *kvg_registry_find(const char *name)
     return NULL;
 }
 
+/* Bytes of the first struct kvg_kernel of this ABI. A plug-in with a larger one has fields that mean nothing here. */
+#define SMALLEST_KERNEL (offsetof(struct kvg_kernel, features) + sizeof(uint64_t))
+
 static int refuse(char *why, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
 static int refuse(char *why, size_t size, const char *format, ...)
 {
@@ -106,14 +109,21 @@ static int check_kernel(const char *path, const struct kvg_kernel *const *list, 
 
     if (!kernel)
         return refuse(why, size, "%s: kernel %lld of the plug-in is NULL", path, (long long)i);
-    if (kernel->abi_version != KVG_KERNEL_ABI_VERSION || kernel->struct_size != sizeof(struct kvg_kernel)) {
+    if (kernel->abi_version == 3)
+        return refuse(
+            why, size,
+            "%s: built for kernel ABI 3: in a scale the pointer is now scales.k.data and the stride "
+            "scales.k.stride_head, `causal` is now `mask`, and `features` may stay empty; change these and "
+            "rebuild it against this kernel.h",
+            path);
+    if (kernel->abi_version != KVG_KERNEL_ABI_VERSION || kernel->struct_size < SMALLEST_KERNEL)
         return refuse(
             why, size,
             "%s: built for kernel ABI %u (struct of %u bytes), this kvgauge has ABI %u (%zu bytes); "
             "rebuild it against this kernel.h",
             path, kernel->abi_version, kernel->struct_size, KVG_KERNEL_ABI_VERSION,
             sizeof(struct kvg_kernel));
-    }
+
     if (!kernel->name || !kernel->name[0] || !kernel->summary || !kernel->supports)
         return refuse(why, size, "%s: kernel %lld lacks a name, a summary or `supports`", path, (long long)i);
     if (!kernel->store && !kernel->quantize_q && !kernel->attention) {
@@ -190,11 +200,34 @@ int kvg_kernel_rank(const struct kvg_kernel *kernel, const struct kvg_problem *p
     return kernel->rank_for ? kernel->rank_for(problem) : kernel->rank;
 }
 
+int kvg_kernel_takes(const struct kvg_kernel *kernel, const struct kvg_problem *problem, char *why,
+                     size_t size)
+{
+    static const struct {
+        uint64_t bit;
+        const char *words;
+    } features[] = {{KVG_FEATURE_SINKS, "attention sinks"},
+                    {KVG_FEATURE_CHUNKED_MASK, "the chunked mask"},
+                    {KVG_FEATURE_PREFIX_MASK, "the prefix mask"},
+                    {KVG_FEATURE_MIXED_Q_LENS, "sequences with unlike numbers of query rows"},
+                    {KVG_FEATURE_SHARED_PAGES, "pages that belong to several sequences"},
+                    {KVG_FEATURE_SMALL_PAGES, "pages whose size is no multiple of 8"}};
+    const uint64_t missing = problem->features & ~kernel->features;
+    for (size_t i = 0; i < sizeof features / sizeof *features; i++)
+        if (missing & features[i].bit) {
+            snprintf(why, size, "the kernel does not take %s", features[i].words);
+            return 0;
+        }
+    if (missing)
+        snprintf(why, size, "the kernel lacks a feature that the problem has");
+    return missing ? 0 : kernel->supports(problem, why, size);
+}
+
 static int ask_itself(void *context, const struct kvg_kernel *kernel, const struct kvg_problem *problem,
                       char *why, size_t size)
 {
     (void)context;
-    return kernel->supports(problem, why, size);
+    return kvg_kernel_takes(kernel, problem, why, size);
 }
 
 const struct kvg_kernel *kvg_registry_best(const struct kvg_problem *problem, kvg_supports_fn supports,

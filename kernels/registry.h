@@ -25,12 +25,16 @@ int kvg_registry_add(const char *who, const struct kvg_kernel *const *list, int6
 int kvg_kernel_has_entry(const struct kvg_kernel *kernel, enum kvg_phase phase);
 /* The kernel's rank for this problem: the result of rank_for, or `rank` if the kernel has no rank_for. */
 int kvg_kernel_rank(const struct kvg_kernel *kernel, const struct kvg_problem *problem);
+/* 1 if the kernel has all features of the problem and `supports` it; else 0 and one sentence in why[0..size).
+ * `supports` is not asked about features that the kernel lacks. */
+int kvg_kernel_takes(const struct kvg_kernel *kernel, const struct kvg_problem *problem, char *why,
+                     size_t size);
 /* Decides whether a kernel takes a problem. Result and `why` as in kvg_kernel.supports. */
 typedef int (*kvg_supports_fn)(void *context, const struct kvg_kernel *kernel,
                                const struct kvg_problem *problem, char *why, size_t size);
 /* The kernel of highest rank that supports the problem and has the entry point of its phase; of equal
- * ranks the first. NULL, with the last refusal in why, if there is none. If `supports` is NULL, the
- * kernels' own `supports` are called. */
+ * ranks the first. NULL, with the last refusal in why, if there is none. If `supports` is NULL,
+ * kvg_kernel_takes decides. */
 const struct kvg_kernel *kvg_registry_best(const struct kvg_problem *problem, kvg_supports_fn supports,
                                            void *context, char *why, size_t size);
 

@@ -25,9 +25,7 @@
  *   out  = v_scale * sum_j p_j v_j
  *   lse  = ln sum_j e^(s_j)
  *
- *   visible keys: first .. last, the last query aligned with the last key
- *   last  = causal ? n - q_len + i : n - 1
- *   first = window > 0 ? max(0, last - window + 1) : 0
+ *   visible keys: first .. last (struct kvg_ref_mask), the last query aligned with the last key
  *
  * Without a visible key out is 0 and lse is -infinity.
  */
@@ -50,6 +48,19 @@ struct kvg_ref_row {
     int32_t q_head;
 };
 
+/* Which keys a query sees. Its own position is t = n - q_len + i, and w is the window.
+ *   causal   first = 0 or, with a window, max(0, t - w + 1); last = t
+ *   full     last = n - 1; first = 0 or max(0, n - w)
+ *   chunked  causal, and first is not before t rounded down to a multiple of `chunk`
+ *   prefix   causal, and last is not before the last of the first `prefix` keys of the sequence */
+enum kvg_ref_mask_kind { KVG_REF_CAUSAL = 0, KVG_REF_FULL, KVG_REF_CHUNKED, KVG_REF_PREFIX };
+struct kvg_ref_mask {
+    enum kvg_ref_mask_kind kind;
+    int64_t window;             /* visible keys of a query, its own position included; 0 = all */
+    int64_t chunk;              /* chunked only; >= 1 */
+    const int32_t *prefix_lens; /* prefix only: [batch] */
+};
+
 /* The tensors of a call. All pointers belong to the caller. Strides count elements. q_heads is a multiple of
  * kv_heads; query head h reads KV head h / (q_heads / kv_heads). */
 struct kvg_ref_attention {
@@ -64,14 +75,13 @@ struct kvg_ref_attention {
     const int32_t *cu_q_lens; /* [batch + 1] first query token of each sequence, and total_q at the end */
     double softmax_scale;
     double soft_cap; /* 0 = none */
-    int64_t window;  /* visible keys of a query, its own position included; 0 = all */
-    int causal;
+    struct kvg_ref_mask mask;
     int threads; /* >= 1 */
 };
 
-/* Visible keys [*first, *last] of a query; *last < *first when there is none. */
-void kvg_ref_visible(int64_t seq_len, int64_t q_len, int64_t q_index, int64_t window, int causal,
-                     int64_t *first, int64_t *last);
+/* Visible keys [*first, *last] of query q_index of sequence `seq`; *last < *first when there is none. */
+void kvg_ref_visible(const struct kvg_ref_mask *mask, int64_t seq, int64_t seq_len, int64_t q_len,
+                     int64_t q_index, int64_t *first, int64_t *last);
 
 /* All functions below return 0, or -1 when out of memory. out is [rows, head_dim], lse is [rows]; both may be
  * NULL. `rows` may come in any order. Up to 24 rows of one (sequence, KV head) share one pass over K and

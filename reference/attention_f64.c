@@ -45,7 +45,7 @@ static void one_row(const struct kvg_ref_attention *a, const struct kvg_ref_row 
 {
     int64_t dim = a->head_dim, g = row->q_head / (a->q_heads / a->kv_heads), first, last;
     int64_t q_first = a->cu_q_lens[row->seq], q_len = a->cu_q_lens[row->seq + 1] - q_first;
-    kvg_ref_visible(a->seq_lens[row->seq], q_len, row->q_index, a->window, a->causal, &first, &last);
+    kvg_ref_visible(&a->mask, row->seq, a->seq_lens[row->seq], q_len, row->q_index, &first, &last);
     kvg_ref_load_row(a->q_format, a->q,
                      (q_first + row->q_index) * a->q_stride_token + row->q_head * a->q_stride_head, dim,
                      s->q);

@@ -11,11 +11,23 @@
 /* Most memory for the records of one wave. A wave holds at least one group, whatever its size. */
 enum { WAVE_BYTES = 64 << 20 };
 
-void kvg_ref_visible(int64_t seq_len, int64_t q_len, int64_t q_index, int64_t window, int causal,
-                     int64_t *first, int64_t *last)
+static int64_t most(int64_t a, int64_t b)
 {
-    *last = causal ? seq_len - q_len + q_index : seq_len - 1;
-    *first = window > 0 && *last - window + 1 > 0 ? *last - window + 1 : 0;
+    return a > b ? a : b;
+}
+
+void kvg_ref_visible(const struct kvg_ref_mask *mask, int64_t seq, int64_t seq_len, int64_t q_len,
+                     int64_t q_index, int64_t *first, int64_t *last)
+{
+    const int64_t own = mask->kind == KVG_REF_FULL ? seq_len - 1 : seq_len - q_len + q_index;
+    *first = mask->window > 0 ? most(0, own - mask->window + 1) : 0;
+    *last = own;
+    if (mask->kind == KVG_REF_CHUNKED && own > 0)
+        *first = most(*first, own / mask->chunk * mask->chunk);
+    if (mask->kind == KVG_REF_PREFIX) {
+        const int64_t prefix = mask->prefix_lens[seq];
+        *last = most(own, (prefix < seq_len ? prefix : seq_len) - 1);
+    }
 }
 
 static double scale_of(const float *scale, int64_t stride, int64_t kv_head)
@@ -69,7 +81,7 @@ static void plan_row(const struct kvg_rows *rows, const struct kvg_ref_row *row,
     out->plan.scale = a->softmax_scale * scale_of(a->q_scale, a->q_scale_stride, out->kv_head);
     if (!rows->operands.k_scaled_first)
         out->plan.scale *= scale_of(a->k.scale, a->k.scale_stride, out->kv_head);
-    kvg_ref_visible(a->seq_lens[row->seq], q_len, row->q_index, a->window, a->causal, &out->plan.first,
+    kvg_ref_visible(&a->mask, row->seq, a->seq_lens[row->seq], q_len, row->q_index, &out->plan.first,
                     &out->plan.last);
 }
 

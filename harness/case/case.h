@@ -22,7 +22,6 @@
 enum kvg_cache_dtype { KVG_CACHE_AUTO = 0, KVG_CACHE_FP8_E4M3, KVG_CACHE_FP8_E5M2, KVG_CACHE_FP8_E4M3FNUZ };
 enum kvg_calibration { KVG_CALIBRATION_NONE = 0, KVG_CALIBRATION_RANDOM_TOKENS, KVG_CALIBRATION_DATASET };
 enum kvg_lengths { KVG_LENGTHS_UNIFORM = 0, KVG_LENGTHS_RAGGED, KVG_LENGTHS_GAPS };
-enum kvg_mask { KVG_MASK_CAUSAL = 0, KVG_MASK_FULL };
 /* How the tensors and caches of a call lie in memory (harness/prepare/views.h). */
 enum kvg_views_kind {
     KVG_VIEWS_DENSE = 0,

@@ -253,7 +253,7 @@ void kvg_case_problem(const struct kvg_case *c, struct kvg_problem *problem)
         .total_kv = c->batch * c->context,
         .window = c->window,
         .soft_cap = (float)c->soft_cap,
-        .causal = c->mask == KVG_MASK_CAUSAL,
+        .mask = c->mask,
         .threads = (int)c->threads,
     };
 }

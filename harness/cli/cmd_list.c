@@ -99,7 +99,7 @@ static int runs_here(const struct kvg_kernel *kernel, char *why, size_t size)
                     kvg_case_without_meaning(&c, unused, sizeof unused))
                     continue;
                 kvg_case_problem(&c, &problem);
-                if (kernel->supports(&problem, why, size))
+                if (kvg_kernel_takes(kernel, &problem, why, size))
                     return 1;
             }
     return 0;

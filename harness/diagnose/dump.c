@@ -71,7 +71,7 @@ static void put_header(struct kvg_dump *d, const struct kvg_prepared *p, const c
     kvg_dump_number(d, "softmax_scale", (double)p->softmax_scale);
     kvg_dump_number(d, "soft_cap", (double)problem->soft_cap);
     kvg_dump_number(d, "window", (double)problem->window);
-    kvg_dump_number(d, "causal", problem->causal);
+    kvg_dump_number(d, "causal", problem->mask != KVG_MASK_FULL);
     kvg_dump_number(d, "block_size", (double)problem->block_size);
     kvg_dump_number(d, "values_seed", (double)kvg_prepared_values(p)->seed);
 }

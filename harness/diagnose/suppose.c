@@ -130,7 +130,7 @@ static void find_keys(struct row *r)
     const struct kvg_problem *problem = &r->p->problem;
     const int64_t size = problem->block_size;
     int64_t window = problem->window;
-    r->last = problem->causal || is(MASK_CAUSAL) ? r->n - r->q_len + r->i : r->n - 1;
+    r->last = problem->mask != KVG_MASK_FULL || is(MASK_CAUSAL) ? r->n - r->q_len + r->i : r->n - 1;
     if (is(CAUSAL_TOP_LEFT) && r->q_len > 1)
         r->last = least(r->i, r->n - 1);
     if (is(CAUSAL_MISSING))

@@ -167,7 +167,7 @@ static unsigned had_by(const struct kvg_suppose_case *s)
     has |= s->factor > 0.0 ? NEEDS_FACTOR : 0;
     has |= !p->views.dense ? NEEDS_VIEWS : 0;
     has |= p->total_q != problem->batch * problem->max_q_len ? NEEDS_UNEQUAL : 0;
-    has |= !problem->causal && problem->max_q_len > 1 ? NEEDS_FULL_MASK : 0;
+    has |= problem->mask == KVG_MASK_FULL && problem->max_q_len > 1 ? NEEDS_FULL_MASK : 0;
     has |=
         fabs((double)p->softmax_scale * sqrt((double)problem->head_dim) - 1.0) > 1e-6 ? NEEDS_OTHER_SCALE : 0;
     for (int64_t b = 0; b < problem->batch; b++) {

@@ -39,6 +39,7 @@
 #include "special_codes.h"
 #include "timing.h"
 #include "verdict.h"
+#include "kernels/scales.h"
 
 /* The buffers of one attention case. */
 struct attention {
@@ -83,8 +84,8 @@ static void fill_args(struct attention *a)
         .block_table_stride = p->block_table_stride,
         .seq_lens = seen->seq_lens,
         .cu_q_lens = seen->cu_q_lens,
-        .scales = {p->q8 ? seen->q_scale : NULL, quantised ? seen->k_scale : NULL,
-                   quantised ? seen->v_scale : NULL, p->scale_stride},
+        .scales = kvg_scales_of(p->q8 ? seen->q_scale : NULL, quantised ? seen->k_scale : NULL,
+                                quantised ? seen->v_scale : NULL, p->scale_stride),
         .softmax_scale = p->softmax_scale,
         .out = kvg_rows_begin(&v->out, sizeof(uint16_t), a->out),
         .out_stride_token = v->out.stride_token,

@@ -7,6 +7,7 @@
  * are dense.
  */
 #include "company.h"
+#include "kernels/registry.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -116,7 +117,7 @@ static struct kvg_problem problem_of(const struct company *c, const struct part 
 static int is_supported(const struct company *c, const struct kvg_problem *problem)
 {
     char why[256];
-    return c->x->kernel->supports(problem, why, sizeof why) != 0;
+    return kvg_kernel_takes(c->x->kernel, problem, why, sizeof why) != 0;
 }
 
 /* 1 if the kernel declares for this part of the problem what it declares for the sequence in the whole case.
@@ -417,7 +418,8 @@ static int wanted(struct company *c, int want[KINDS])
     int *batch = f ? &f->company[splits][problem->batch > 1] : NULL,
         *chunks = f ? &f->company[splits][2] : NULL;
     want[BATCH] = !batch || *batch < KVG_FOLLOWED_ENOUGH;
-    want[CHUNKS] = problem->causal && problem->max_q_len > 1 && (!chunks || *chunks < KVG_FOLLOWED_ENOUGH);
+    want[CHUNKS] = problem->mask == KVG_MASK_CAUSAL && problem->max_q_len > 1 &&
+                   (!chunks || *chunks < KVG_FOLLOWED_ENOUGH);
     if (batch && want[BATCH])
         ++*batch;
     if (chunks && want[CHUNKS])

@@ -123,9 +123,9 @@ static int run_attention(struct kvg_execution *x, struct kvg_attention_args args
         {(const void **)&args.block_table, "block_table", batch * args.block_table_stride * 4, 0},
         {(const void **)&args.seq_lens, "seq_lens", batch * 4, 0},
         {(const void **)&args.cu_q_lens, "cu_q_lens", (batch + 1) * 4, 0},
-        {(const void **)&args.scales.q, "q_scale", scales, 0},
-        {(const void **)&args.scales.k, "k_scale", scales, 0},
-        {(const void **)&args.scales.v, "v_scale", scales, 0},
+        {(const void **)&args.scales.q.data, "q_scale", scales, 0},
+        {(const void **)&args.scales.k.data, "k_scale", scales, 0},
+        {(const void **)&args.scales.v.data, "v_scale", scales, 0},
     };
     int failed = 0;
     if (move(&edges, which, inputs, sizeof inputs / sizeof inputs[0]) == 0) {
@@ -204,8 +204,8 @@ int kvg_store_edges(struct kvg_execution *x, struct kvg_store_args *args, int (*
         {&args->k, "k", 2 * v->k.elements, 2 * v->k.first},
         {&args->v, "v", 2 * v->v.elements, 2 * v->v.first},
         {(const void **)&args->slot_mapping, "slot_mapping", p->store_tokens * 8, 0},
-        {(const void **)&args->scales.k, "k_scale", scale_bytes(p), 0},
-        {(const void **)&args->scales.v, "v_scale", scale_bytes(p), 0},
+        {(const void **)&args->scales.k.data, "k_scale", scale_bytes(p), 0},
+        {(const void **)&args->scales.v.data, "v_scale", scale_bytes(p), 0},
     };
     return x->site.device ? 0 : run_at_edges(x, inputs, sizeof inputs / sizeof inputs[0], call, context);
 }
@@ -216,9 +216,9 @@ int kvg_quantize_edges(struct kvg_execution *x, struct kvg_quantize_q_args *args
     const struct kvg_prepared *p = &x->prepared;
     const struct input inputs[] = {
         {&args->q, "q", 2 * p->views.q.elements, 2 * p->views.q.first},
-        {(const void **)&args->scales.q, "q_scale", scale_bytes(p), 0},
-        {(const void **)&args->scales.k, "k_scale", scale_bytes(p), 0},
-        {(const void **)&args->scales.v, "v_scale", scale_bytes(p), 0},
+        {(const void **)&args->scales.q.data, "q_scale", scale_bytes(p), 0},
+        {(const void **)&args->scales.k.data, "k_scale", scale_bytes(p), 0},
+        {(const void **)&args->scales.v.data, "v_scale", scale_bytes(p), 0},
     };
     return x->site.device ? 0 : run_at_edges(x, inputs, sizeof inputs / sizeof inputs[0], call, context);
 }

@@ -57,9 +57,9 @@ static int no_kernel(struct kvg_execution *x)
     for (int64_t i = 0; (kernel = kvg_registry_get(i)) != NULL; i++)
         if (kvg_kernel_has_entry(kernel, c.phase) &&
             (!plainest || kvg_kernel_rank(kernel, &usual) < kvg_kernel_rank(plainest, &usual)) &&
-            kernel->supports(&usual, unused, sizeof unused))
+            kvg_kernel_takes(kernel, &usual, unused, sizeof unused))
             plainest = kernel;
-    if (!plainest || plainest->supports(&problem, why, sizeof why) || !why[0])
+    if (!plainest || kvg_kernel_takes(plainest, &problem, why, sizeof why) || !why[0])
         return kvg_verdict(x, KVG_SKIPPED, "no kernel takes this case");
     return kvg_verdict(x, KVG_SKIPPED, "no kernel takes this case; %s: %s", plainest->name, why);
 }
@@ -85,7 +85,7 @@ static int find_kernel(struct kvg_execution *x)
     if (is_store ? !x->kernel->store : !x->kernel->attention)
         return kvg_verdict(x, KVG_SKIPPED, "kernel %s has no %s", x->kernel->name,
                            is_store ? "store" : "attention");
-    if (!x->kernel->supports(&problem, why, sizeof why))
+    if (!kvg_kernel_takes(x->kernel, &problem, why, sizeof why))
         return kvg_verdict(x, KVG_SKIPPED, "%s", why[0] ? why : "the kernel does not support the case");
     return 0;
 }

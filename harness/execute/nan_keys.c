@@ -57,8 +57,8 @@ static int64_t some_sequence(const struct kvg_prepared *p, int64_t turn)
 /* The visible keys of query i of a sequence: [*first, *last]. */
 static void visible(const struct kvg_prepared *p, int64_t seq, int64_t i, int64_t *first, int64_t *last)
 {
-    kvg_ref_visible(p->seq_lens[seq], p->cu_q_lens[seq + 1] - p->cu_q_lens[seq], i, p->problem.window,
-                    p->problem.causal, first, last);
+    const struct kvg_ref_mask mask = kvg_prepared_mask(p);
+    kvg_ref_visible(&mask, seq, p->seq_lens[seq], p->cu_q_lens[seq + 1] - p->cu_q_lens[seq], i, first, last);
 }
 
 /* A key in the middle of those that the last query of a sequence sees. -1 if no sequence has one. */

@@ -42,7 +42,7 @@ static const struct kvg_kernel *find_plain(struct kvg_execution *x, struct kvg_p
         snprintf(x->outputs->plain_why, sizeof x->outputs->plain_why, "%s would take too long", name);
         return NULL;
     }
-    if (!plain->supports(problem, why, sizeof why)) {
+    if (!kvg_kernel_takes(plain, problem, why, sizeof why)) {
         snprintf(x->outputs->plain_why, sizeof x->outputs->plain_why, "%s: %s", name, why);
         return NULL;
     }

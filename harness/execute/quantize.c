@@ -16,6 +16,7 @@
 #include "kernels/registry.h"
 #include "timing.h"
 #include "verdict.h"
+#include "kernels/scales.h"
 
 /* With more elements in Q, special values are quantised under fewer scales. */
 #define LARGE_ELEMENTS (INT64_C(1) << 18)
@@ -42,7 +43,7 @@ static const struct kvg_kernel *find_quantizer(const struct kvg_execution *x)
         return x->kernel;
     for (int64_t i = 0; (candidate = kvg_registry_get(i)); i++) {
         if (!candidate->quantize_q || candidate->device != x->kernel->device ||
-            !candidate->supports(&problem, why, sizeof why))
+            !kvg_kernel_takes(candidate, &problem, why, sizeof why))
             continue;
         if (strcmp(suffix(candidate->name), suffix(x->kernel->name)) == 0)
             return candidate;
@@ -117,7 +118,7 @@ static int call_with_ties(struct kvg_execution *x, const struct quantize *q, con
     ties.args.q_stride_token = ties.args.q8_stride_token = heads * dim;
     ties.args.q_stride_head = ties.args.q8_stride_head = dim;
     ties.args.q8 = t->seen_q8;
-    ties.args.scales.q = t->seen_scale;
+    ties.args.scales.q.data = t->seen_scale;
     if (kvg_call_finish(x, "quantize_q", timed_quantize(&ties)))
         return -1;
     const uint8_t *got = kvg_buffer_fetch(x, KVG_FETCHED_OUT, t->seen_q8, t->n);
@@ -254,7 +255,7 @@ void kvg_execute_quantize_q(struct kvg_execution *x)
         .q8 = kvg_rows_begin(&v->q8, 1, q8),
         .q8_stride_token = v->q8.stride_token,
         .q8_stride_head = v->q8.stride_head,
-        .scales = {x->seen.q_scale, x->seen.k_scale, x->seen.v_scale, p->scale_stride},
+        .scales = kvg_scales_of(x->seen.q_scale, x->seen.k_scale, x->seen.v_scale, p->scale_stride),
         .stream = x->site.device ? x->site.device->ops->stream(x->site.device) : NULL};
     struct edge_call at_edge = {x, &q, q8};
     if (kvg_buffer_poison(x, q8, v->q8.elements) || kvg_call_finish(x, "quantize_q", timed_quantize(&q)) ||

@@ -115,9 +115,9 @@ static void list_pieces(struct permutation *m, const struct kvg_permuted *h, str
          batch * p->block_table_stride * 4},
         {(const void **)&a->seq_lens, h->seq_lens, "seq_lens, permuted", batch * 4},
         {(const void **)&a->cu_q_lens, h->cu_q_lens, "cu_q_lens, permuted", (batch + 1) * 4},
-        {(const void **)&a->scales.q, given->q ? h->q_scale : NULL, "q_scale, permuted", scales},
-        {(const void **)&a->scales.k, given->k ? h->k_scale : NULL, "k_scale, permuted", scales},
-        {(const void **)&a->scales.v, given->v ? h->v_scale : NULL, "v_scale, permuted", scales},
+        {(const void **)&a->scales.q.data, given->q.data ? h->q_scale : NULL, "q_scale, permuted", scales},
+        {(const void **)&a->scales.k.data, given->k.data ? h->k_scale : NULL, "k_scale, permuted", scales},
+        {(const void **)&a->scales.v.data, given->v.data ? h->v_scale : NULL, "v_scale, permuted", scales},
     };
     memcpy(list, pieces, sizeof pieces);
 }

@@ -25,6 +25,7 @@
 #include "session_state.h"
 #include "timing.h"
 #include "verdict.h"
+#include "kernels/scales.h"
 
 /* With more elements in a cache, special values are stored under fewer scales. */
 #define LARGE_ELEMENTS (INT64_C(1) << 20)
@@ -71,8 +72,8 @@ static void fill_args(struct store *s)
         .k_cache = kvg_prepared_pages(p, 0, s->k_cache),
         .v_cache = kvg_prepared_pages(p, 1, s->v_cache),
         .num_blocks = p->num_blocks,
-        .scales = {NULL, quantised ? x->seen.k_scale : NULL, quantised ? x->seen.v_scale : NULL,
-                   p->scale_stride},
+        .scales = kvg_scales_of(NULL, quantised ? x->seen.k_scale : NULL, quantised ? x->seen.v_scale : NULL,
+                                p->scale_stride),
         .workspace = x->site.workspace,
         .workspace_bytes = x->site.workspace_bytes,
         .stream = x->site.device ? x->site.device->ops->stream(x->site.device) : NULL,

@@ -15,9 +15,9 @@ void kvg_visible_range(const struct kvg_prepared *p, int64_t seq, int64_t *first
     *last = -1;
     if (q_len < 1 || n < 1)
         return;
-    const struct kvg_problem *problem = &p->problem;
-    kvg_ref_visible(n, q_len, 0, problem->window, problem->causal, first, &last_of_first);
-    kvg_ref_visible(n, q_len, q_len - 1, problem->window, problem->causal, &first_of_last, last);
+    const struct kvg_ref_mask mask = kvg_prepared_mask(p);
+    kvg_ref_visible(&mask, seq, n, q_len, 0, first, &last_of_first);
+    kvg_ref_visible(&mask, seq, n, q_len, q_len - 1, &first_of_last, last);
     if (*first < 0)
         *first = 0;
 }
@@ -35,12 +35,13 @@ int64_t kvg_visible_kv_bytes(const struct kvg_prepared *p)
 
 int64_t kvg_visible_flops(const struct kvg_prepared *p)
 {
+    const struct kvg_ref_mask mask = kvg_prepared_mask(p);
     int64_t pairs = 0;
     for (int64_t seq = 0; seq < p->problem.batch; seq++) {
         int64_t q_len = p->cu_q_lens[seq + 1] - p->cu_q_lens[seq];
         for (int64_t i = 0; i < q_len; i++) {
             int64_t first, last;
-            kvg_ref_visible(p->seq_lens[seq], q_len, i, p->problem.window, p->problem.causal, &first, &last);
+            kvg_ref_visible(&mask, seq, p->seq_lens[seq], q_len, i, &first, &last);
             pairs += last >= first ? last - first + 1 : 0;
         }
     }

@@ -5,6 +5,7 @@
  * question names its kernel by address, which is the same in both processes.
  */
 #include "ask_kernel.h"
+#include "kernels/registry.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -97,7 +98,7 @@ static _Noreturn void answer_questions(pid_t parent, int socket)
         _exit(1);
     while (receive(socket, &q, sizeof q, -1) == 0) {
         struct answer a = {0};
-        a.yes = q.kernel->supports(&q.problem, a.why, sizeof a.why);
+        a.yes = kvg_kernel_takes(q.kernel, &q.problem, a.why, sizeof a.why);
         if (transmit(socket, &a, sizeof a))
             break;
     }
@@ -152,7 +153,7 @@ int kvg_asker_ask(struct kvg_asker *asker, const struct kvg_kernel *kernel, cons
 {
     struct answer answer;
     if (kernel->device == KVG_DEVICE_CPU)
-        return kernel->supports(problem, why, size);
+        return kvg_kernel_takes(kernel, problem, why, size);
     const int failed = ask_child(asker, kernel, problem, &answer);
     snprintf(why, size, "%s", failed ? asker->why : answer.why);
     return failed ? 0 : answer.yes;

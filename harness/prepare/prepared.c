@@ -74,6 +74,18 @@ void kvg_prepared_free(struct kvg_prepared *p)
     memset(p, 0, sizeof *p);
 }
 
+struct kvg_ref_mask kvg_prepared_mask(const struct kvg_prepared *p)
+{
+    static const enum kvg_ref_mask_kind kinds[] = {[KVG_MASK_CAUSAL] = KVG_REF_CAUSAL,
+                                                   [KVG_MASK_FULL] = KVG_REF_FULL,
+                                                   [KVG_MASK_CHUNKED] = KVG_REF_CHUNKED,
+                                                   [KVG_MASK_PREFIX] = KVG_REF_PREFIX};
+    return (struct kvg_ref_mask){.kind = kinds[p->problem.mask],
+                                 .window = p->problem.window,
+                                 .chunk = p->problem.chunk,
+                                 .prefix_lens = p->prefix_lens};
+}
+
 static void common_view(const struct kvg_prepared *p, struct kvg_ref_attention *a)
 {
     const struct kvg_case *c = &p->c;
@@ -89,8 +101,7 @@ static void common_view(const struct kvg_prepared *p, struct kvg_ref_attention *
                                     .cu_q_lens = p->cu_q_lens,
                                     .softmax_scale = p->softmax_scale,
                                     .soft_cap = p->problem.soft_cap,
-                                    .window = c->window,
-                                    .causal = p->problem.causal,
+                                    .mask = kvg_prepared_mask(p),
                                     .threads = (int)c->threads};
 }
 

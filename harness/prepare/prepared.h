@@ -43,6 +43,7 @@ struct kvg_prepared {
     int32_t *cu_q_lens;  /* [batch + 1] */
     int64_t *cu_kv_lens; /* [batch + 1]: first row of each sequence in k and v below */
     int64_t total_q, total_kv;
+    int32_t *prefix_lens; /* [batch] if the mask is prefix, else NULL */
 
     /* Unquantised tensors, bf16, contiguous. */
     uint16_t *q; /* [total_q, q_heads, head_dim]; no rows in phase store */
@@ -98,6 +99,9 @@ struct kvg_views_sizes kvg_prepared_sizes(const struct kvg_prepared *p);
 struct kvg_pages kvg_prepared_pages(const struct kvg_prepared *p, int is_v, void *buffer);
 /* The address of the first element of a tensor of rows in `buffer`. */
 void *kvg_rows_begin(const struct kvg_rows_view *view, int64_t element_bytes, const void *buffer);
+
+/* The mask, for the reference. */
+struct kvg_ref_mask kvg_prepared_mask(const struct kvg_prepared *p);
 
 /* Views for the reference: attention on the dequantised cache, and on the unquantised tensors. `threads` is
  * the case's. */

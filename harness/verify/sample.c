@@ -34,8 +34,8 @@ static int64_t q_len_of(const struct kvg_prepared *p, int64_t seq)
 int64_t kvg_sample_visible(const struct kvg_prepared *p, int64_t seq, int64_t q_index)
 {
     int64_t first, last;
-    kvg_ref_visible(p->seq_lens[seq], q_len_of(p, seq), q_index, p->problem.window, p->problem.causal, &first,
-                    &last);
+    const struct kvg_ref_mask mask = kvg_prepared_mask(p);
+    kvg_ref_visible(&mask, seq, p->seq_lens[seq], q_len_of(p, seq), q_index, &first, &last);
     return last < first ? 0 : last - first + 1;
 }
 
@@ -128,7 +128,7 @@ static int take_all(struct sampler *s, const struct kvg_sample_marks *marks)
         if (take(s, b, q_len_of(p, b) - 1, 1) != 0)
             return -1;
     for (int64_t b = 0; b < batch; b++) { /* causal with q_len > seq_len: the first queries see no key */
-        const int64_t unseen = p->problem.causal ? q_len_of(p, b) - p->seq_lens[b] : 0;
+        const int64_t unseen = p->problem.mask != KVG_MASK_FULL ? q_len_of(p, b) - p->seq_lens[b] : 0;
         if (take(s, b, unseen > 0 ? unseen : 0, 0) != 0)
             return -1;
     }

@@ -52,14 +52,14 @@ static inline int64_t kvg_splits_of(const struct kvg_attention_call *call, int64
 static inline void kvg_visible(const struct kvg_problem *p, int64_t seq_len, int64_t q_len, int64_t query,
                                int64_t *first, int64_t *end)
 {
-    *end = p->causal ? seq_len - q_len + query + 1 : seq_len;
+    *end = p->mask == KVG_MASK_FULL ? seq_len : seq_len - q_len + query + 1;
     *first = p->window > 0 && *end > p->window ? *end - p->window : 0;
 }
 
 /* Scale of a head; NULL means 1. */
-static inline float kvg_scale_of(const float *scale, int64_t stride, int64_t head)
+static inline float kvg_scale_of(const struct kvg_scale *scale, int64_t head)
 {
-    return scale ? scale[head * stride] : 1.0f;
+    return scale->data ? scale->data[head * scale->stride_head] : 1.0f;
 }
 
 /* ---- attention_tiles.c ---- */

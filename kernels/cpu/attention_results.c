@@ -19,8 +19,7 @@ static void write_row(const struct kvg_attention_call *call, int64_t token, int6
     /* sum == 0 only where no key is visible: the largest p of a row is 1 (or 2^offset). A NaN is not 0, so it
      * reaches the output. */
     const int none = state->sum == 0.0f;
-    const float factor =
-        none ? 0.0f : kvg_scale_of(a->scales.v, a->scales.stride, q_head / call->plan.group) / state->sum;
+    const float factor = none ? 0.0f : kvg_scale_of(&a->scales.v, q_head / call->plan.group) / state->sum;
 
     for (int64_t d = 0; d < call->problem->head_dim; d++)
         out[d] = kvg_bf16_encode(acc[d] * factor);

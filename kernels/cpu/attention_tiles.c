@@ -22,10 +22,10 @@ void kvg_describe_softmax(const struct kvg_attention_call *call, int64_t head, s
 {
     const struct kvg_attention_args *a = call->args;
     const int fp8 = call->problem->path == KVG_PATH_FP8;
-    double scale = (double)a->softmax_scale * kvg_scale_of(a->scales.k, a->scales.stride, head);
+    double scale = (double)a->softmax_scale * kvg_scale_of(&a->scales.k, head);
 
     if (fp8)
-        scale *= kvg_scale_of(a->scales.q, a->scales.stride, head);
+        scale *= kvg_scale_of(&a->scales.q, head);
     how->cap_log2 = (float)(call->problem->soft_cap * KVG_LOG2E);
     how->scale =
         (float)(call->problem->soft_cap > 0.0f ? scale / call->problem->soft_cap : scale * KVG_LOG2E);

@@ -71,8 +71,8 @@ int kvg_store_run(const struct kvg_store_ops *ops, const struct kvg_store_args *
 {
     const struct kvg_problem *p = a->problem;
     const kvg_convert_row convert = pick(ops, p->q_dtype, p->kv_dtype, KVG_DIVIDE);
-    const struct side k = {a->k, a->k_stride_token, a->k_stride_head, &a->k_cache, a->scales.k};
-    const struct side v = {a->v, a->v_stride_token, a->v_stride_head, &a->v_cache, a->scales.v};
+    const struct side k = {a->k, a->k_stride_token, a->k_stride_head, &a->k_cache, a->scales.k.data};
+    const struct side v = {a->v, a->v_stride_token, a->v_stride_head, &a->v_cache, a->scales.v.data};
     const int64_t slots = a->num_blocks * p->block_size;
 
     if (!convert)
@@ -84,8 +84,8 @@ int kvg_store_run(const struct kvg_store_ops *ops, const struct kvg_store_args *
     num_threads(p->threads) if (p->threads > 1 && a->tokens * p->kv_heads * p->head_dim >= PARALLEL_FROM)
     for (int64_t i = 0; i < a->tokens; i++) {
         if (a->slot_mapping[i] >= 0) {
-            store_token(p, &k, convert, a->scales.stride, i, a->slot_mapping[i]);
-            store_token(p, &v, convert, a->scales.stride, i, a->slot_mapping[i]);
+            store_token(p, &k, convert, a->scales.k.stride_head, i, a->slot_mapping[i]);
+            store_token(p, &v, convert, a->scales.v.stride_head, i, a->slot_mapping[i]);
         }
     }
     return KVG_OK;
@@ -96,8 +96,9 @@ int kvg_quantize_q_run(const struct kvg_store_ops *ops, const struct kvg_quantiz
     const struct kvg_problem *p = a->problem;
     const kvg_convert_row convert = ops->convert(KVG_BF16, KVG_E4M3, KVG_RECIPROCAL);
     const int64_t group = p->q_heads / p->kv_heads, dim = p->head_dim;
+    const struct kvg_scale *scale = &a->scales.q;
     const int whole =
-        a->q_stride_head == dim && a->q8_stride_head == dim && (a->scales.stride == 0 || !a->scales.q);
+        a->q_stride_head == dim && a->q8_stride_head == dim && (scale->stride_head == 0 || !scale->data);
 
 #pragma omp parallel for schedule(static)                                                                    \
     num_threads(p->threads) if (p->threads > 1 && p->total_q * p->q_heads * dim >= PARALLEL_FROM)
@@ -106,12 +107,12 @@ int kvg_quantize_q_run(const struct kvg_store_ops *ops, const struct kvg_quantiz
         uint8_t *to = (uint8_t *)a->q8 + i * a->q8_stride_token;
 
         if (whole) {
-            convert(from, p->q_heads * dim, a->scales.q ? a->scales.q[0] : 1.0f, to);
+            convert(from, p->q_heads * dim, scale->data ? scale->data[0] : 1.0f, to);
             continue;
         }
         for (int64_t h = 0; h < p->q_heads; h++) {
             convert(from + h * a->q_stride_head, dim,
-                    a->scales.q ? a->scales.q[h / group * a->scales.stride] : 1.0f,
+                    scale->data ? scale->data[h / group * scale->stride_head] : 1.0f,
                     to + h * a->q8_stride_head);
         }
     }

@@ -255,10 +255,10 @@ static int fill(const struct kvg_attention_args *a, const struct kvg_sm90_plan *
     x->block_table_stride = a->block_table_stride;
     x->seq_lens = a->seq_lens;
     x->cu_q_lens = a->cu_q_lens;
-    x->q_scale = a->scales.q;
-    x->k_scale = a->scales.k;
-    x->v_scale = a->scales.v;
-    x->scale_stride = a->scales.stride;
+    x->q_scale = a->scales.q.data;
+    x->k_scale = a->scales.k.data;
+    x->v_scale = a->scales.v.data;
+    x->scale_stride = a->scales.k.stride_head;
     x->softmax_scale = a->softmax_scale;
     x->soft_cap = p->soft_cap;
     x->out = (uint16_t *)a->out;
@@ -276,7 +276,7 @@ static int fill(const struct kvg_attention_args *a, const struct kvg_sm90_plan *
     x->head_dim = (int)p->head_dim;
     x->block_size = (int)p->block_size;
     x->window = (int)p->window;
-    x->causal = p->causal;
+    x->causal = p->mask != KVG_MASK_FULL;
     x->max_q_len = (int)p->max_q_len;
     x->heads = plan->heads;
     x->row_blocks = plan->row_blocks;
@@ -376,7 +376,7 @@ extern "C" int kvg_sm90_attention(const struct kvg_attention_args *a, const stru
         wanted.lean = 2; /* the lean kernel has no variant without arithmetic */
     if (kvg_sm90_plan_here(p, &wanted, &plan, why, sizeof why))
         return KVG_EUNSUPPORTED;
-    if (plan.workspace_bytes > a->workspace_bytes || (p->path == KVG_PATH_FP8 && !a->scales.q))
+    if (plan.workspace_bytes > a->workspace_bytes || (p->path == KVG_PATH_FP8 && !a->scales.q.data))
         return KVG_EINVAL;
     memset(&x, 0, sizeof x);
     int rc = fill(a, &plan, wanted.promotion, &x);

@@ -48,11 +48,11 @@ __global__ void __launch_bounds__(32 * KVG_WARPS) kvg_naive_kernel(const __grid_
     if (qi >= q_len)
         return;
     const int64_t g = head / (p.q_heads / p.kv_heads);
-    const int64_t last = p.causal ? len - q_len + qi : len - 1;
+    const int64_t last = p.mask == KVG_MASK_FULL ? len - 1 : len - q_len + qi;
     const int64_t first = p.window > 0 && last - p.window + 1 > 0 ? last - p.window + 1 : 0;
-    const float *sq = p.path == KVG_PATH_FP8 ? a.scales.q : NULL;
-    const float scale = a.softmax_scale * (sq ? sq[g * a.scales.stride] : 1.f) *
-                        (a.scales.k ? a.scales.k[g * a.scales.stride] : 1.f);
+    const float *sq = p.path == KVG_PATH_FP8 ? a.scales.q.data : NULL;
+    const float scale = a.softmax_scale * (sq ? sq[g * a.scales.q.stride_head] : 1.f) *
+                        (a.scales.k.data ? a.scales.k.data[g * a.scales.k.stride_head] : 1.f);
     float q[KVG_MOST_DIMS / 32], o[KVG_MOST_DIMS / 32];
     for (int i = 0; i < KVG_MOST_DIMS / 32; i++) {
         const int d = lane + 32 * i;
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(32 * KVG_WARPS) kvg_naive_kernel(const __grid_
     for (int w = 0; w < KVG_WARPS; w++)
         if (part_l[w] != 0.f)
             sum += expf(part_m[w] - top) * part_l[w];
-    const float v_scale = a.scales.v ? a.scales.v[g * a.scales.stride] : 1.f;
+    const float v_scale = a.scales.v.data ? a.scales.v.data[g * a.scales.v.stride_head] : 1.f;
     for (int64_t d = threadIdx.x; d < p.head_dim; d += 32 * KVG_WARPS) {
         float y = 0.f;
         for (int w = 0; w < KVG_WARPS; w++)

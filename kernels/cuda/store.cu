@@ -244,9 +244,9 @@ static int store(const struct kvg_store_args *a)
             15)
             return KVG_EUNSUPPORTED;
     }
-    x.scale[0] = a->scales.k;
-    x.scale[1] = a->scales.v;
-    x.scale_stride = a->scales.stride;
+    x.scale[0] = a->scales.k.data;
+    x.scale[1] = a->scales.v.data;
+    x.scale_stride = a->scales.k.stride_head;
     x.slot_mapping = a->slot_mapping;
     x.tokens = a->tokens;
     x.total_slots = a->num_blocks * p->block_size;
@@ -297,8 +297,8 @@ static int quantize_q(const struct kvg_quantize_q_args *a)
     x.q8_token = a->q8_stride_token;
     x.q8_head = a->q8_stride_head;
     x.tokens = p->total_q;
-    x.scale = a->scales.q;
-    x.scale_stride = a->scales.stride;
+    x.scale = a->scales.q.data;
+    x.scale_stride = a->scales.q.stride_head;
     x.chunks = (int)(p->head_dim / 8);
     x.q_heads = (int)p->q_heads;
     x.group = (int)(p->q_heads / p->kv_heads);

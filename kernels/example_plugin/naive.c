@@ -50,12 +50,12 @@ static void attend_row(const struct kvg_attention_args *a, int64_t b, int64_t i,
 {
     const struct kvg_problem *p = a->problem;
     const int64_t row = a->cu_q_lens[b] + i, q_len = a->cu_q_lens[b + 1] - a->cu_q_lens[b];
-    const int64_t h = head / (p->q_heads / p->kv_heads), s = h * a->scales.stride;
-    const int64_t end = p->causal ? a->seq_lens[b] - q_len + i + 1 : a->seq_lens[b];
+    const int64_t h = head / (p->q_heads / p->kv_heads), s = h * a->scales.k.stride_head;
+    const int64_t end = p->mask == KVG_MASK_FULL ? a->seq_lens[b] : a->seq_lens[b] - q_len + i + 1;
     const int64_t first = p->window > 0 && end > p->window ? end - p->window : 0;
     const uint16_t *q = (const uint16_t *)a->q + row * a->q_stride_token + head * a->q_stride_head;
     uint16_t *out = (uint16_t *)a->out + row * a->out_stride_token + head * a->out_stride_head;
-    const float scale = a->softmax_scale * (a->scales.k ? a->scales.k[s] : 1.0f);
+    const float scale = a->softmax_scale * (a->scales.k.data ? a->scales.k.data[s] : 1.0f);
     float max = -INFINITY, sum = 0.0f, acc[p->head_dim];
 
     for (int64_t d = 0; d < p->head_dim; d++)
@@ -74,7 +74,8 @@ static void attend_row(const struct kvg_attention_args *a, int64_t b, int64_t i,
                 acc[d] += w * cached(a, &a->v_cache, b, t, h, d);
         }
     for (int64_t d = 0; d < p->head_dim; d++)
-        out[d] = kvg_bf16_encode(end > first ? acc[d] * (a->scales.v ? a->scales.v[s] : 1.0f) / sum : 0.0f);
+        out[d] = kvg_bf16_encode(end > first ? acc[d] * (a->scales.v.data ? a->scales.v.data[s] : 1.0f) / sum
+                                             : 0.0f);
     if (a->lse)
         a->lse[row * a->lse_stride_token + head] = end > first ? max + logf(sum) : -INFINITY;
 }

@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/decode_sm90.h"
+#include "kernels/scales.h"
 
 #include <algorithm>
 #include <cmath>
@@ -151,7 +152,7 @@ static void make_case(arena &m, const spec &s, bench_case &c, uint64_t seed, int
     c.p.batch = s.batch, c.p.q_heads = s.q_heads, c.p.kv_heads = s.kv_heads, c.p.head_dim = s.head_dim;
     c.p.block_size = s.block_size, c.p.total_q = c.cu[s.batch], c.p.max_q_len = s.q_len,
     c.p.max_seq_len = s.len;
-    c.p.window = s.window, c.p.soft_cap = s.cap, c.p.causal = s.causal;
+    c.p.window = s.window, c.p.soft_cap = s.cap, c.p.mask = s.causal ? KVG_MASK_CAUSAL : KVG_MASK_FULL;
     c.table_stride = (s.len + s.block_size - 1) / s.block_size + 3;
     int64_t pages = 0;
     for (int64_t b = 0; b < s.batch; b++) {
@@ -198,20 +199,18 @@ static void make_case(arena &m, const spec &s, bench_case &c, uint64_t seed, int
     c.a.k_cache.data = c.k, c.a.v_cache.data = c.v;
     c.a.num_blocks = c.num_blocks, c.a.block_table = c.d_table, c.a.block_table_stride = c.table_stride;
     c.a.seq_lens = c.d_lens, c.a.cu_q_lens = c.d_cu;
-    c.a.scales.stride = s.per_head;
-    if (s.kv != KVG_BF16)
-        c.a.scales.k = c.scale + n_scale, c.a.scales.v = c.scale + 2 * n_scale;
-    if (s.path == KVG_PATH_FP8)
-        c.a.scales.q = c.scale;
+    c.a.scales = kvg_scales_of(s.path == KVG_PATH_FP8 ? c.scale : NULL,
+                               s.kv != KVG_BF16 ? c.scale + n_scale : NULL,
+                               s.kv != KVG_BF16 ? c.scale + 2 * n_scale : NULL, s.per_head);
     c.a.softmax_scale = 1.f / sqrtf((float)s.head_dim);
     c.a.out = c.out, c.a.out_stride_token = s.q_heads * s.head_dim, c.a.out_stride_head = s.head_dim;
     c.a.lse = c.lse, c.a.lse_stride_token = s.q_heads;
     const dim3 grid(s.batch > 16 ? 64 : 1024, (unsigned)s.batch);
     fill_pages<<<grid, 256>>>((uint8_t *)c.k, s.kv, g, c.d_table, c.table_stride, c.d_lens, s.block_size,
-                              (int)s.kv_heads, (int)s.head_dim, c.a.scales.k, c.a.scales.stride, 0,
+                              (int)s.kv_heads, (int)s.head_dim, c.a.scales.k.data, s.per_head, 0,
                               2 * seed + 1);
     fill_pages<<<grid, 256>>>((uint8_t *)c.v, s.kv, g, c.d_table, c.table_stride, c.d_lens, s.block_size,
-                              (int)s.kv_heads, (int)s.head_dim, c.a.scales.v, c.a.scales.stride, s.nonneg,
+                              (int)s.kv_heads, (int)s.head_dim, c.a.scales.v.data, s.per_head, s.nonneg,
                               2 * seed + 2);
     fill_q<<<64, 256>>>((__nv_bfloat16 *)c.q, c.p.total_q * s.q_heads * s.head_dim, 3 * seed + 7);
     CU(cudaGetLastError());

@@ -91,7 +91,7 @@ static void check_store()
                     a.k_stride_head = a.v_stride_head = dim;
                     a.slot_mapping = dslot, a.tokens = tokens;
                     a.k_cache = {dy, sb, sl, sh}, a.v_cache = {dy + half * es, sb, sl, sh};
-                    a.num_blocks = blocks, a.scales.k = dscale, a.scales.v = dscale + 8, a.scales.stride = 1;
+                    a.num_blocks = blocks, a.scales = kvg_scales_of(NULL, dscale, dscale + 8, 1);
                     KVG(kvg_cuda_store.store(&a));
                     CU(cudaDeviceSynchronize());
                     CU(cudaMemcpy(got.data(), dy, got.size(), cudaMemcpyDeviceToHost));
@@ -162,7 +162,7 @@ static void bench_store()
                 const int64_t h2 = blocks * bs * heads * dim * es;
                 a.k_cache = {y, bs * heads * dim, heads * dim, dim},
                 a.v_cache = {y + h2, bs * heads * dim, heads * dim, dim};
-                a.num_blocks = blocks, a.scales.k = scale, a.scales.v = scale + 8, a.scales.stride = 1;
+                a.num_blocks = blocks, a.scales = kvg_scales_of(NULL, scale, scale + 8, 1);
                 t = time_ms([&] { KVG(kvg_cuda_store.store(&a)); }, 15);
                 const double rate = 2.0 * n * (ss + es) / t / 1e6;
                 printf("store src %d dst %d tokens %7lld: %.4f ms %.0f GB/s %.1f %% of copy\n", src, dst,

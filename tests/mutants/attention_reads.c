@@ -26,13 +26,13 @@ static const float *remembered_scales(const struct row *r, int by_shape)
     } memory[REMEMBERED];
     const struct kvg_scales *s = &r->a->scales;
     const uint64_t key = by_shape ? mutant_shape(r->a) | 1 : 1;
-    const float *tensor[3] = {s->q, s->k, s->v};
+    const struct kvg_scale *tensor[3] = {&s->q, &s->k, &s->v};
     int at = 0;
     while (at < REMEMBERED - 1 && memory[at].key != 0 && memory[at].key != key)
         at++;
     for (int t = 0; t < 3 && memory[at].key == 0; t++)
         for (int64_t g = 0; g < r->p->kv_heads; g++)
-            memory[at].scale[t][g] = tensor[t] ? tensor[t][g * s->stride] : 1.0f;
+            memory[at].scale[t][g] = tensor[t]->data ? tensor[t]->data[g * tensor[t]->stride_head] : 1.0f;
     memory[at].key = key;
     return memory[at].scale[0];
 }
@@ -42,15 +42,15 @@ float row_scale(const struct row *r, int tensor)
 {
     const struct mutant *m = r->m;
     const struct kvg_scales *s = &r->a->scales;
-    const float *const all[3] = {s->q, s->k, s->v};
-    const float *scale = all[tensor];
+    const struct kvg_scale *const all[3] = {&s->q, &s->k, &s->v};
+    const struct kvg_scale *scale = all[tensor];
     int64_t g = r->g;
-    if (!scale)
+    if (!scale->data)
         return FAULT(scale_in_auto) && tensor == 1 ? 0.0625f : 1.0f;
     if (FAULT(k_v_scales_swapped) && tensor > 0)
         scale = all[3 - tensor];
     if (FAULT(q_scale_is_k_scale) && tensor == 0)
-        scale = s->k;
+        scale = &s->k;
     if (FAULT(scale_of_head_0))
         g = 0;
     if (FAULT(scale_of_next_head))
@@ -60,7 +60,7 @@ float row_scale(const struct row *r, int tensor)
     if (FAULT(scale_of_first_call) || FAULT(scale_of_same_shape))
         return remembered_scales(r, FAULT(scale_of_same_shape))[tensor * MUTANT_MAX_DIM + g];
     if ((FAULT(k_scale_missing) && tensor == 1) || (FAULT(v_scale_missing) && tensor == 2) ||
-        (FAULT(q_scale_missing) && tensor == 0) || (FAULT(scales_missing_per_head) && s->stride) ||
+        (FAULT(q_scale_missing) && tensor == 0) || (FAULT(scales_missing_per_head) && scale->stride_head) ||
         (FAULT(scales_missing_hnd) && r->p->layout == KVG_HND) ||
         (FAULT(v_scale_missing_prefill) && tensor == 2 && r->p->phase == KVG_PHASE_PREFILL) ||
         (FAULT(v_scale_missing_with_lse) && tensor == 2 && r->a->lse) ||
@@ -68,8 +68,8 @@ float row_scale(const struct row *r, int tensor)
         (FAULT(k_scale_missing_windowed) && tensor == 1 && r->p->window > 0))
         return 1.0f;
     if (FAULT(scales_read_in_eights) && tensor == 1)
-        touch(s->k, 8 * sizeof(float));
-    const float value = scale[g * s->stride];
+        touch(s->k.data, 8 * sizeof(float));
+    const float value = scale->data[g * scale->stride_head];
     if (FAULT(k_scale_inverted) && tensor == 1)
         return 1.0f / value;
     if ((FAULT(k_scale_twice) && tensor == 1) || (FAULT(v_scale_twice) && tensor == 2))
@@ -246,7 +246,7 @@ void row_find_keys(struct row *r)
     const struct kvg_problem *p = r->p;
     const int64_t size = p->block_size;
     int64_t window = p->window;
-    r->end = p->causal || FAULT(full_mask_ignored) ? r->n - r->q_len + r->i + 1 : r->n;
+    r->end = p->mask == KVG_MASK_CAUSAL || FAULT(full_mask_ignored) ? r->n - r->q_len + r->i + 1 : r->n;
     if (FAULT(causal_top_left))
         r->end = least(r->i + 1 + (r->q_len == 1 ? r->n - 1 : 0), r->n);
     if ((FAULT(causal_missing_in_append) && p->phase == KVG_PHASE_APPEND) || FAULT(causal_of_last_row))

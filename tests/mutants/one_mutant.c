@@ -14,6 +14,7 @@
 #include "harness/prepare/prepared.h"
 #include "harness/execute/options.h"
 #include "harness/execute/execute.h"
+#include "kernels/scales.h"
 
 /* Repeated calls for a fault that is a race: enough that it is very likely to show. */
 enum { RACE_REPEATS = 300 };
@@ -60,8 +61,8 @@ static unsigned break_rules_by_attention(const struct kvg_kernel *kernel, struct
             .block_table_stride = p->block_table_stride,
             .seq_lens = p->seq_lens,
             .cu_q_lens = p->cu_q_lens,
-            .scales = {p->q8 ? p->q_scale : NULL, quantised ? p->k_scale : NULL,
-                       quantised ? p->v_scale : NULL, p->scale_stride},
+            .scales = kvg_scales_of(p->q8 ? p->q_scale : NULL, quantised ? p->k_scale : NULL,
+                                    quantised ? p->v_scale : NULL, p->scale_stride),
             .softmax_scale = p->softmax_scale,
             .out = b.a,
             .out_stride_token = heads * dim,
@@ -101,7 +102,8 @@ static unsigned break_rules_by_store(const struct kvg_kernel *kernel, struct ite
             .k_cache = p->k_pages,
             .v_cache = p->v_pages,
             .num_blocks = p->num_blocks,
-            .scales = {NULL, quantised ? p->k_scale : NULL, quantised ? p->v_scale : NULL, p->scale_stride},
+            .scales = kvg_scales_of(NULL, quantised ? p->k_scale : NULL, quantised ? p->v_scale : NULL,
+                                    p->scale_stride),
             .workspace = b.workspace,
             .workspace_bytes = 4096,
         };

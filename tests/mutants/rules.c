@@ -46,7 +46,7 @@ static void baseline_row(const struct kvg_ref_attention *a, const struct kvg_ref
     float q[512], row[512], max = -INFINITY, sum = 0.0f;
     int64_t first, last;
     kvg_ref_load_row(a->q_format, a->q, token * a->q_stride_token + at->q_head * a->q_stride_head, dim, q);
-    kvg_ref_visible(a->seq_lens[b], q_len, at->q_index, a->window, a->causal, &first, &last);
+    kvg_ref_visible(&a->mask, b, a->seq_lens[b], q_len, at->q_index, &first, &last);
     const float scale = (float)a->softmax_scale * (a->q_scale ? a->q_scale[g * a->q_scale_stride] : 1.0f);
     for (int64_t d = 0; d < dim; d++)
         out[d] = 0.0f;

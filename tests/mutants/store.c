@@ -128,7 +128,7 @@ static float scale_of(const struct mutant *m, const struct kvg_store_args *a, co
         return absmax > 0.0f ? absmax / 448.0f : 1.0f;
     if (FAULT(store_zero_scale) && h == a->problem->kv_heads - 1)
         return 0.0f;
-    return t->scale[h * a->scales.stride];
+    return t->scale[h * a->scales.k.stride_head];
 }
 
 static void store_row(const struct mutant *m, const struct kvg_store_args *a, const struct tensor *t,
@@ -216,8 +216,8 @@ static void store_tensor(const struct mutant *m, const struct kvg_store_args *a,
 
 int mutant_store(const struct mutant *m, const struct kvg_store_args *a)
 {
-    struct tensor k = {a->k, a->k_stride_token, a->k_stride_head, &a->k_cache, a->scales.k};
-    struct tensor v = {a->v, a->v_stride_token, a->v_stride_head, &a->v_cache, a->scales.v};
+    struct tensor k = {a->k, a->k_stride_token, a->k_stride_head, &a->k_cache, a->scales.k.data};
+    struct tensor v = {a->v, a->v_stride_token, a->v_stride_head, &a->v_cache, a->scales.v.data};
     if (FAULT(store_k_v_swapped)) {
         k.pages = &a->v_cache;
         v.pages = &a->k_cache;
@@ -263,7 +263,8 @@ int mutant_quantize_q(const struct mutant *m, const struct kvg_quantize_q_args *
     for (int64_t i = 0; i < p->total_q; i++)
         for (int64_t h = 0; h < p->q_heads; h++) {
             const int64_t g = FAULT(quantize_scale_of_head_0) ? 0 : h / group;
-            const float scale = FAULT(quantize_scale_missing) ? 1.0f : a->scales.q[g * a->scales.stride];
+            const float scale =
+                FAULT(quantize_scale_missing) ? 1.0f : a->scales.q.data[g * a->scales.q.stride_head];
             const int64_t dense = (i * p->q_heads + h) * p->head_dim;
             const uint16_t *from =
                 (const uint16_t *)a->q +

@@ -53,7 +53,7 @@ static void attend(const struct kvg_attention_args *a, int64_t b, int64_t row, i
     const struct kvg_problem *p = a->problem;
     int64_t g = h / (p->q_heads / p->kv_heads), dim = p->head_dim, n = a->seq_lens[b];
     int64_t q_len = a->cu_q_lens[b + 1] - a->cu_q_lens[b], i = row - a->cu_q_lens[b];
-    int64_t last = p->causal ? n - q_len + i : n - 1, first = 0;
+    int64_t last = p->mask == KVG_MASK_FULL ? n - 1 : n - q_len + i, first = 0;
     const uint16_t *q = (const uint16_t *)a->q + row * a->q_stride_token + h * a->q_stride_head;
     double sum = 0, top = -INFINITY, out[512] = {0};
     if (p->window > 0 && last - p->window + 1 > 0)
@@ -65,7 +65,7 @@ static void attend(const struct kvg_attention_args *a, int64_t b, int64_t row, i
             double s = 0;
             for (int64_t d = 0; d < dim; d++)
                 s += (double)bf16(q[d]) *
-                     element(p, &a->k_cache, a->scales.k, a->scales.stride, block, slot, g, d);
+                     element(p, &a->k_cache, a->scales.k.data, a->scales.k.stride_head, block, slot, g, d);
             s *= a->softmax_scale;
             if (p->soft_cap > 0)
                 s = p->soft_cap * tanh(s / p->soft_cap);
@@ -76,7 +76,8 @@ static void attend(const struct kvg_attention_args *a, int64_t b, int64_t row, i
             double w = exp(s - top);
             sum += w;
             for (int64_t d = 0; d < dim; d++)
-                out[d] += w * element(p, &a->v_cache, a->scales.v, a->scales.stride, block, slot, g, d);
+                out[d] +=
+                    w * element(p, &a->v_cache, a->scales.v.data, a->scales.v.stride_head, block, slot, g, d);
         }
     }
     uint16_t *o = (uint16_t *)a->out + row * a->out_stride_token + h * a->out_stride_head;
@@ -317,16 +318,16 @@ static int remembers_lengths(const struct kvg_attention_args *a)
 static int remembers_scales(const struct kvg_attention_args *a)
 {
     static float *k, *v;
-    size_t bytes = (size_t)(a->scales.stride ? a->problem->kv_heads : 1) * sizeof *k;
+    size_t bytes = (size_t)(a->scales.k.stride_head ? a->problem->kv_heads : 1) * sizeof *k;
     struct kvg_attention_args mine = *a;
     if (!k) {
         k = malloc(bytes);
         v = malloc(bytes);
-        memcpy(k, a->scales.k, bytes);
-        memcpy(v, a->scales.v, bytes);
+        memcpy(k, a->scales.k.data, bytes);
+        memcpy(v, a->scales.v.data, bytes);
     }
-    mine.scales.k = k;
-    mine.scales.v = v;
+    mine.scales.k.data = k;
+    mine.scales.v.data = v;
     return right(&mine);
 }
 

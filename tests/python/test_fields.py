@@ -13,7 +13,8 @@ import sys
 SOURCE = os.environ.get("KVG_SOURCE", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 KVGAUGE = os.environ.get("KVGAUGE", os.path.join(SOURCE, "build", "kvgauge"))
 # The structs that the harness fills for a kernel. kvg_arithmetic and kvg_kernel are the kernel's own.
-INPUTS = ["kvg_problem", "kvg_pages", "kvg_scales", "kvg_store_args", "kvg_quantize_q_args", "kvg_attention_args"]
+INPUTS = ["kvg_problem", "kvg_pages", "kvg_scale", "kvg_scales", "kvg_store_args", "kvg_quantize_q_args",
+          "kvg_attention_args"]
 faults = []
 
 

@@ -164,7 +164,9 @@ static void problem_make(struct problem *p, const struct shape *s, uint64_t seed
     a->q_scale = p->q_scale, a->q_scale_stride = s->per_head;
     a->seq_lens = p->seq_lens, a->cu_q_lens = p->cu_q_lens;
     a->softmax_scale = 1 / sqrt((double)s->head_dim);
-    a->soft_cap = s->soft_cap, a->window = s->window, a->causal = s->causal, a->threads = 2;
+    a->soft_cap = s->soft_cap,
+    a->mask = (struct kvg_ref_mask){.kind = s->causal ? KVG_REF_CAUSAL : KVG_REF_FULL, .window = s->window},
+    a->threads = 2;
 }
 
 static void problem_free(struct problem *p)

@@ -29,6 +29,7 @@
 #include "kernels/cpu/exp2.h"
 #include "reference/formats.h"
 #include "harness/prepare/prepared.h"
+#include "kernels/scales.h"
 
 enum { MAX_BATCH = 8, GUARD = 256 };
 
@@ -148,7 +149,7 @@ static void describe(struct setting *s, const struct shape *shape, enum kvg_path
                               .block_size = shape->block_size,
                               .window = shape->window,
                               .soft_cap = shape->soft_cap,
-                              .causal = shape->causal,
+                              .mask = shape->causal ? KVG_MASK_CAUSAL : KVG_MASK_FULL,
                               .threads = shape->threads};
     for (int64_t b = 0; b < p->batch; b++) {
         s->lens[b] = (int32_t)shape->lens[b];
@@ -225,7 +226,7 @@ static void set_up(struct setting *s, const struct kvg_kernel *kernel, uint64_t 
     a->lse_stride_token = p->q_heads;
     a->seq_lens = s->lens;
     a->cu_q_lens = s->cu;
-    a->scales = (struct kvg_scales){s->scale_q, s->scale_k, s->scale_v, 1};
+    a->scales = kvg_scales_of(s->scale_q, s->scale_k, s->scale_v, 1);
     a->softmax_scale = 1.0f / sqrtf((float)p->head_dim);
     s->out_bytes = p->total_q * p->q_heads * p->head_dim * 2;
     s->lse_bytes = p->total_q * p->q_heads * 4;
@@ -292,7 +293,7 @@ static void expect(const struct setting *s, const struct kvg_arithmetic *how, in
 {
     const struct kvg_problem *p = &s->problem;
     const int64_t n = s->lens[seq], q_len = s->cu[seq + 1] - s->cu[seq], g = h / (p->q_heads / p->kv_heads);
-    const int64_t end = p->causal ? n - q_len + i + 1 : n;
+    const int64_t end = p->mask == KVG_MASK_FULL ? n : n - q_len + i + 1;
     const int64_t first = p->window > 0 && end > p->window ? end - p->window : 0;
     const int64_t split = how->split_tokens ? how->split_tokens : n + 1;
     double *t = calloc((size_t)n + 1, sizeof *t);

@@ -32,7 +32,10 @@ static struct loopback device;
 
 static inline struct kvg_scales scales_inside(struct kvg_scales s)
 {
-    return (struct kvg_scales){IN(s.q), IN(s.k), IN(s.v), s.stride};
+    s.q.data = IN(s.q.data);
+    s.k.data = IN(s.k.data);
+    s.v.data = IN(s.v.data);
+    return s;
 }
 
 static int overtakes; /* 1: the kernel does not wait for its stream */
@@ -115,11 +118,13 @@ static inline void attend(const struct kvg_attention_args *a, int64_t b, int64_t
     const int64_t g = h / (p->q_heads / p->kv_heads), n = a->seq_lens[b], row = a->cu_q_lens[b] + i,
                   q_len = a->cu_q_lens[b + 1] - a->cu_q_lens[b];
     int64_t first, last;
-    kvg_ref_visible(n, q_len, i, p->window, p->causal, &first, &last);
+    const struct kvg_ref_mask mask = {.kind = p->mask == KVG_MASK_FULL ? KVG_REF_FULL : KVG_REF_CAUSAL,
+                                      .window = p->window};
+    kvg_ref_visible(&mask, b, n, q_len, i, &first, &last);
     double *s = malloc((size_t)(n + 1) * sizeof *s), top = -INFINITY, sum = 0;
     double scale = (double)a->softmax_scale;
-    scale *= a->scales.q ? (double)a->scales.q[g * a->scales.stride] : 1;
-    scale *= a->scales.k ? (double)a->scales.k[g * a->scales.stride] : 1;
+    scale *= a->scales.q.data ? (double)a->scales.q.data[g * a->scales.q.stride_head] : 1;
+    scale *= a->scales.k.data ? (double)a->scales.k.data[g * a->scales.k.stride_head] : 1;
     assert_non_null(s);
     for (int64_t t = first; t <= last; t++) {
         s[t] = 0;
@@ -138,9 +143,11 @@ static inline void attend(const struct kvg_attention_args *a, int64_t b, int64_t
         double o = 0;
         for (int64_t t = first; t <= last; t++)
             o += s[t] * element(a, &a->v_cache, b, t, g, d);
-        out[d] = last < first
-                     ? 0.0f
-                     : (float)(o / sum * (a->scales.v ? (double)a->scales.v[g * a->scales.stride] : 1));
+        out[d] =
+            last < first
+                ? 0.0f
+                : (float)(o / sum *
+                          (a->scales.v.data ? (double)a->scales.v.data[g * a->scales.v.stride_head] : 1));
     }
     *lse = last < first ? -INFINITY : (float)(top + log(sum));
     free(s);

@@ -427,7 +427,7 @@ static inline void scalar_attention(const struct kvg_prepared *p, const struct s
                 r.seq = b;
                 r.head = h;
                 r.kv_head = k->fault == FAULT_HEAD_MODULO ? h % p->c.kv_heads : h / group;
-                r.last = !p->problem.causal                  ? n - 1
+                r.last = p->problem.mask == KVG_MASK_FULL    ? n - 1
                          : k->fault == FAULT_CAUSAL_TOP_LEFT ? (i < n ? i : n - 1)
                                                              : n - q_len + i;
                 int64_t window = p->problem.window;

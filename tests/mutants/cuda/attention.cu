@@ -96,7 +96,7 @@ static __device__ void logits(const call &c, const float *q, float *s, int64_t b
                               int64_t from, int64_t end)
 {
     const int lane = threadIdx.x % 32;
-    const float scale = c.a.softmax_scale * (c.a.scales.k ? c.a.scales.k[g * c.a.scales.stride] : 1.f);
+    const float scale = c.a.softmax_scale * (c.a.scales.k.data ? c.a.scales.k.data[g * c.a.scales.k.stride_head] : 1.f);
     for (int t = threadIdx.x / 32; t < TILE; t += WARPS) {
         float x = 0;
         if (from + t < end) {
@@ -190,7 +190,7 @@ static __device__ void merge(const call &c, int64_t b, int64_t head)
     }
     if (FAULT(empty_split_nan))
         acc += expf(top - top) - 1;
-    const float v_scale = c.a.scales.v ? c.a.scales.v[g * c.a.scales.stride] : 1.f;
+    const float v_scale = c.a.scales.v.data ? c.a.scales.v.data[g * c.a.scales.v.stride_head] : 1.f;
     const int64_t at = token * c.a.out_stride_token + head * c.a.out_stride_head + d;
     const float y = l == 0 && !FAULT(empty_split_nan) ? 0 : acc * v_scale / l;
     if (d < c.p.head_dim ||
@@ -236,7 +236,7 @@ static __global__ void __launch_bounds__(THREADS) merge_by_atomics(const __grid_
             atomicAdd(&l, w * x[0]);
     }
     __syncthreads();
-    const float v_scale = c.a.scales.v ? c.a.scales.v[g * c.a.scales.stride] : 1.f;
+    const float v_scale = c.a.scales.v.data ? c.a.scales.v.data[g * c.a.scales.v.stride_head] : 1.f;
     for (int64_t d = threadIdx.x; d < c.p.head_dim; d += THREADS)
         ((__nv_bfloat16 *)c.a.out)[token * c.a.out_stride_token + head * c.a.out_stride_head + d] =
             __float2bfloat16(l == 0 ? 0 : acc[d] * v_scale / l);

@@ -32,7 +32,7 @@ static struct kvg_problem problem(int64_t batch, int64_t len, int64_t q_heads, i
     p.max_q_len = 1;
     p.max_seq_len = len;
     p.total_kv = batch * len;
-    p.causal = 1;
+    p.mask = KVG_MASK_CAUSAL;
     return p;
 }
 

@@ -137,25 +137,25 @@ static struct kvg_ref_attention reference_of(const struct setting *s)
     struct kvg_ref_kv v = k;
     v.data = s->v;
     v.scale = s->scale_v;
-    return (struct kvg_ref_attention){.batch = p->batch,
-                                      .q_heads = p->q_heads,
-                                      .kv_heads = p->kv_heads,
-                                      .head_dim = p->head_dim,
-                                      .q_format = ref_format(p->q_dtype),
-                                      .q = s->q,
-                                      .q_stride_token = s->args.q_stride_token,
-                                      .q_stride_head = s->args.q_stride_head,
-                                      .q_scale = p->path == KVG_PATH_FP8 ? s->scale_q : NULL,
-                                      .q_scale_stride = 1,
-                                      .k = k,
-                                      .v = v,
-                                      .seq_lens = s->lens,
-                                      .cu_q_lens = s->cu,
-                                      .softmax_scale = s->args.softmax_scale,
-                                      .soft_cap = p->soft_cap,
-                                      .window = p->window,
-                                      .causal = p->causal,
-                                      .threads = 1};
+    return (struct kvg_ref_attention){
+        .batch = p->batch,
+        .q_heads = p->q_heads,
+        .kv_heads = p->kv_heads,
+        .head_dim = p->head_dim,
+        .q_format = ref_format(p->q_dtype),
+        .q = s->q,
+        .q_stride_token = s->args.q_stride_token,
+        .q_stride_head = s->args.q_stride_head,
+        .q_scale = p->path == KVG_PATH_FP8 ? s->scale_q : NULL,
+        .q_scale_stride = 1,
+        .k = k,
+        .v = v,
+        .seq_lens = s->lens,
+        .cu_q_lens = s->cu,
+        .softmax_scale = s->args.softmax_scale,
+        .soft_cap = p->soft_cap,
+        .mask = {.kind = p->mask == KVG_MASK_FULL ? KVG_REF_FULL : KVG_REF_CAUSAL, .window = p->window},
+        .threads = 1};
 }
 
 /* The loop of kernel_check.h and reference/ are written independently and must agree. */

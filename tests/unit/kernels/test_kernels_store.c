@@ -20,6 +20,7 @@
 #include "reference/formats.h"
 #include "reference/paged.h"
 #include "harness/prepare/prepared.h"
+#include "kernels/scales.h"
 
 static enum kvg_ref_format ref_format(enum kvg_dtype dtype)
 {
@@ -108,7 +109,7 @@ static void check_store(const struct kvg_kernel *kernel, enum kvg_dtype from, en
                                .k_cache = {cache[0], l.stride_block, l.stride_slot, l.stride_head},
                                .v_cache = {cache[1], l.stride_block, l.stride_slot, l.stride_head},
                                .num_blocks = BLOCKS,
-                               .scales = {NULL, scale_k, scale_v, scheme == KVG_PER_HEAD}};
+                               .scales = kvg_scales_of(NULL, scale_k, scale_v, scheme == KVG_PER_HEAD)};
     assert_int_equal(kernel->store(&a), KVG_OK);
     for (int i = 0; i < 2; i++) {
         const struct kvg_ref_kv ref = {.format = ref_format(to),
@@ -202,7 +203,8 @@ static void test_quantize_q_is_bit_exact(void **state)
                                                       .q8 = got,
                                                       .q8_stride_token = Q_HEADS * DIM,
                                                       .q8_stride_head = DIM,
-                                                      .scales = {scales + first, NULL, NULL, stride}};
+                                                      .scales =
+                                                          kvg_scales_of(scales + first, NULL, NULL, stride)};
                 memset(got, 0xa5, COUNT);
                 assert_int_equal(kernel->quantize_q(&a), KVG_OK);
                 kvg_ref_quantize_q(KVG_REF_E4M3, KVG_REF_RECIPROCAL, KVG_REF_BF16, q, TOKENS, Q_HEADS,
@@ -258,7 +260,7 @@ static void test_store_offsets_are_64_bit(void **state)
                                          .k_cache = {cache, page, DIM, DIM},
                                          .v_cache = {cache, page, DIM, DIM},
                                          .num_blocks = blocks,
-                                         .scales = {NULL, &one, &one, 0}};
+                                         .scales = kvg_scales_of(NULL, &one, &one, 0)};
         if (kernel->device != KVG_DEVICE_CPU || !kernel->store || !kernel->supports(&p, why, sizeof why))
             continue;
         memset(at, 0, DIM);

@@ -18,6 +18,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/fp8.h"
 #include "kernels/registry.h"
+#include "kernels/scales.h"
 
 static char folder[64] = "/tmp/kvg-registry-XXXXXX";
 
@@ -35,7 +36,7 @@ static const struct kvg_problem decode = {.phase = KVG_PHASE_DECODE,
                                           .max_q_len = 1,
                                           .max_seq_len = 40,
                                           .total_kv = 40,
-                                          .causal = 1,
+                                          .mask = KVG_MASK_CAUSAL,
                                           .threads = 1};
 
 /* The source tree, of which tests/run.sh tells; without it the working folder. */
@@ -111,6 +112,32 @@ static void test_built_ins(void **state)
     assert_null(kvg_registry_get(-1));
     assert_null(kvg_registry_get(kvg_registry_count()));
     assert_null(kvg_registry_find("cpu/nothing"));
+}
+
+static int supports_anything(const struct kvg_problem *problem, char *why, size_t size)
+{
+    (void)problem;
+    (void)why;
+    (void)size;
+    return 1;
+}
+
+/* A kernel is not asked about a problem with features that it lacks. */
+static void test_features_are_a_subset(void **state)
+{
+    (void)state;
+    struct kvg_kernel kernel = {.supports = supports_anything, .features = KVG_FEATURE_SINKS};
+    struct kvg_problem p = decode;
+    char why[256] = "";
+    assert_true(kvg_kernel_takes(&kernel, &p, why, sizeof why));
+    p.features = KVG_FEATURE_SINKS;
+    assert_true(kvg_kernel_takes(&kernel, &p, why, sizeof why));
+    p.features |= KVG_FEATURE_CHUNKED_MASK;
+    assert_false(kvg_kernel_takes(&kernel, &p, why, sizeof why));
+    assert_string_equal(why, "the kernel does not take the chunked mask");
+    p.features = UINT64_C(1) << 63; /* of a later version */
+    assert_false(kvg_kernel_takes(&kernel, &p, why, sizeof why));
+    assert_string_equal(why, "the kernel lacks a feature that the problem has");
 }
 
 static void test_refusals_have_reasons(void **state)
@@ -349,7 +376,7 @@ static void test_example_plugin(void **state)
                                        .block_table_stride = 3,
                                        .seq_lens = &length,
                                        .cu_q_lens = cu,
-                                       .scales = {NULL, k_scale, v_scale, 1},
+                                       .scales = kvg_scales_of(NULL, k_scale, v_scale, 1),
                                        .softmax_scale = 0.125f,
                                        .out = out[i],
                                        .out_stride_token = HEADS * DIM,
@@ -423,6 +450,16 @@ static void test_bad_plugins(void **state)
                         ".struct_size = sizeof(struct kvg_kernel) - sizeof(void *)};\n#define LIST &a\n"),
                  path, sizeof path);
     expect_refusal(path, "built for kernel ABI 1 ");
+    build_plugin("before_features", /* the ABI before features */
+                 PLUGIN("static const struct kvg_kernel a = {.abi_version = 3, .name = \"a\",\n"
+                        ".struct_size = sizeof(struct kvg_kernel) - 8};\n#define LIST &a\n"),
+                 path, sizeof path);
+    expect_refusal(path, "built for kernel ABI 3: in a scale the pointer is now scales.k.data");
+    build_plugin("short",
+                 PLUGIN("static const struct kvg_kernel a = {.abi_version = 4, .name = \"a\",\n"
+                        ".struct_size = sizeof(struct kvg_kernel) - 8};\n#define LIST &a\n"),
+                 path, sizeof path);
+    expect_refusal(path, "built for kernel ABI 4 (struct of ");
     build_plugin("nameless",
                  PLUGIN("static const struct kvg_kernel a = {HEAD, .attention = run, .arithmetic = how};\n"
                         "#define LIST &a\n"),
@@ -471,6 +508,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_built_ins),
+        cmocka_unit_test(test_features_are_a_subset),
         cmocka_unit_test(test_refusals_have_reasons),
         cmocka_unit_test(test_best_follows_the_cpu),
         cmocka_unit_test(test_rank_by_problem),

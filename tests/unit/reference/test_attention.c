@@ -20,7 +20,9 @@ static void test_visible(void **state)
                 for (int64_t window = 0; window < 11; window++)
                     for (int causal = 0; causal < 2; causal++) {
                         int64_t first, last;
-                        kvg_ref_visible(n, q_len, i, window, causal, &first, &last);
+                        const struct kvg_ref_mask mask = {.kind = causal ? KVG_REF_CAUSAL : KVG_REF_FULL,
+                                                          .window = window};
+                        kvg_ref_visible(&mask, 0, n, q_len, i, &first, &last);
                         int64_t keys[16], count = 0;
                         for (int64_t j = 0; j < n; j++)
                             if (!causal || j - n <= i - q_len)
@@ -48,9 +50,10 @@ static void naive(const struct kvg_ref_attention *a, const struct kvg_ref_row *r
     for (int64_t d = 0; d < a->head_dim; d++)
         out[d] = 0;
     for (int64_t j = 0; j < n; j++) {
-        if (a->causal && j > n - q_len + r->q_index)
+        if (a->mask.kind == KVG_REF_CAUSAL && j > n - q_len + r->q_index)
             continue;
-        if (a->window && j <= (a->causal ? n - q_len + r->q_index : n - 1) - a->window)
+        if (a->mask.window &&
+            j <= (a->mask.kind == KVG_REF_CAUSAL ? n - q_len + r->q_index : n - 1) - a->mask.window)
             continue;
         double s = 0;
         for (int64_t d = 0; d < a->head_dim; d++)

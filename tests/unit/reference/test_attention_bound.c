@@ -307,7 +307,7 @@ static void by_hand_make(struct by_hand *h, const float *logit, const float *v, 
                                       .seq_lens = &h->seq_len,
                                       .cu_q_lens = h->cu,
                                       .softmax_scale = 1,
-                                      .causal = 1,
+                                      .mask = {.kind = KVG_REF_CAUSAL},
                                       .threads = 1};
 }
 

@@ -48,8 +48,8 @@ static void look_at(struct row_at_hand *w, const struct kvg_ref_row *r)
     const int64_t q = (a->cu_q_lens[r->seq] + r->q_index) * a->q_stride_token + r->q_head * a->q_stride_head;
     const double scale = a->softmax_scale * (double)a->q_scale[g * a->q_scale_stride] *
                          (double)a->k.scale[g * a->k.scale_stride];
-    kvg_ref_visible(a->seq_lens[r->seq], a->cu_q_lens[r->seq + 1] - a->cu_q_lens[r->seq], r->q_index,
-                    a->window, a->causal, &w->first, &w->last);
+    kvg_ref_visible(&a->mask, r->seq, a->seq_lens[r->seq], a->cu_q_lens[r->seq + 1] - a->cu_q_lens[r->seq],
+                    r->q_index, &w->first, &w->last);
     w->offset =
         w->how->p_format == KVG_REF_E4M3 || w->how->p_format == KVG_REF_F16 ? w->how->p_offset_log2 : 0;
     for (int64_t j = w->first; j <= w->last; j++) {

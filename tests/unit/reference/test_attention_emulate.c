@@ -86,8 +86,8 @@ static void emulated_row(const struct kvg_ref_attention *a, const struct kvg_ref
                          const struct kvg_ref_row *r, double *out, double *lse)
 {
     int64_t g = r->q_head / (a->q_heads / a->kv_heads), first, last;
-    kvg_ref_visible(a->seq_lens[r->seq], a->cu_q_lens[r->seq + 1] - a->cu_q_lens[r->seq], r->q_index,
-                    a->window, a->causal, &first, &last);
+    kvg_ref_visible(&a->mask, r->seq, a->seq_lens[r->seq], a->cu_q_lens[r->seq + 1] - a->cu_q_lens[r->seq],
+                    r->q_index, &first, &last);
     double offset = offset_of(how), total = 0;
     double factor = how->v_scaled_first ? 1 : (double)a->v.scale[g * a->v.scale_stride];
     int64_t start = how->split_from_window ? first : 0,
@@ -212,7 +212,7 @@ static void test_order_of_tiles_by_hand(void **state)
                                   .q_stride_head = 16,
                                   .seq_lens = seq_lens,
                                   .cu_q_lens = cu_q_lens,
-                                  .causal = 1,
+                                  .mask = {.kind = KVG_REF_CAUSAL},
                                   .softmax_scale = M_LN2,
                                   .threads = 1};
     a.k = (struct kvg_ref_kv){.data = k, .stride_slot = 16, .stride_head = 16};
@@ -364,8 +364,8 @@ static void direct_terms(const struct problem *p, const struct kvg_ref_bound_mod
     int64_t q_at = (a->cu_q_lens[r->seq] + r->q_index) * a->q_stride_token + r->q_head * a->q_stride_head;
     double o[DIM_MAX], lse, largest = 0, scale = a->softmax_scale * (double)a->q_scale[g * a->q_scale_stride];
     scale *= (double)a->k.scale[g * a->k.scale_stride];
-    kvg_ref_visible(a->seq_lens[r->seq], a->cu_q_lens[r->seq + 1] - a->cu_q_lens[r->seq], r->q_index,
-                    a->window, a->causal, &first, &last);
+    kvg_ref_visible(&a->mask, r->seq, a->seq_lens[r->seq], a->cu_q_lens[r->seq + 1] - a->cu_q_lens[r->seq],
+                    r->q_index, &first, &last);
     assert_int_equal(kvg_ref_attention_f64(a, r, 1, o, &lse), 0);
     memset(element, 0, 7 * sizeof *element);
     memset(row, 0, 4 * sizeof *row);

@@ -84,7 +84,7 @@ static void long_case_view(struct long_case *c, int64_t n, int64_t kv_heads)
                                       .seq_lens = &c->seq_len,
                                       .cu_q_lens = c->cu_q_lens,
                                       .softmax_scale = 1 / sqrt((double)DIM),
-                                      .causal = 1,
+                                      .mask = {.kind = KVG_REF_CAUSAL},
                                       .threads = 2};
     c->a.k.data = c->k, c->a.k.scale = &c->k_scale;
     c->a.v.data = c->v, c->a.v.scale = &c->v_scale;

@@ -32,8 +32,7 @@ static void oracle(struct problem *p, const struct kvg_ref_row *row, const struc
     double lse;
     assert_non_null(v);
     memcpy(v, p->v, (size_t)size);
-    kvg_ref_visible(s->seq_len[row->seq], s->q_len[row->seq], row->q_index, a.window, a.causal, &first,
-                    &last);
+    kvg_ref_visible(&a.mask, row->seq, s->seq_len[row->seq], s->q_len[row->seq], row->q_index, &first, &last);
     for (int64_t t = first; t <= last; t++)
         if (!belongs(part, first, last, t, class))
             memset(v + kvg_ref_kv_index(&a.v, row->seq, t, head) * bytes, 0, (size_t)(s->head_dim * bytes));

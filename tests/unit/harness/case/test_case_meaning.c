@@ -236,7 +236,7 @@ static void problem_is_the_case(void **unused)
     assert_int_equal(p.total_kv, 3000);
     assert_int_equal(p.window, 77);
     assert_true(p.soft_cap == 30.0f);
-    assert_int_equal(p.causal, 1);
+    assert_int_equal(p.mask, KVG_MASK_CAUSAL);
     assert_int_equal(p.threads, 2);
     assert_int_equal(complete_case("kv_cache_dtype=fp8_e5m2", &c, &error), 0);
     kvg_case_problem(&c, &p);

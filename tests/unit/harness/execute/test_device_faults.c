@@ -124,7 +124,8 @@ static int quantize_by_division(const struct kvg_quantize_q_args *args)
 {
     const struct kvg_problem *p = args->problem;
     kvg_ref_quantize_q(KVG_REF_E4M3, KVG_REF_DIVIDE, KVG_REF_BF16, IN(args->q), p->total_q, p->q_heads,
-                       p->kv_heads, p->head_dim, IN(args->scales.q), args->scales.stride, IN(args->q8));
+                       p->kv_heads, p->head_dim, IN(args->scales.q.data), args->scales.q.stride_head,
+                       IN(args->q8));
     return KVG_OK;
 }
 
@@ -144,14 +145,14 @@ static int store_by_reciprocal(const struct kvg_store_args *args)
     const enum kvg_ref_format format = kvg_ref_format_of(p->kv_dtype);
     const struct kvg_pages *pages[2] = {&args->k_cache, &args->v_cache};
     const void *sources[2] = {IN(args->k), IN(args->v)};
-    const float *scales[2] = {IN(args->scales.k), IN(args->scales.v)};
+    const float *scales[2] = {IN(args->scales.k.data), IN(args->scales.v.data)};
     for (int tensor = 0; tensor < 2; tensor++)
         for (int64_t t = 0; t < args->tokens; t++)
             for (int64_t i = 0; slots[t] >= 0 && i < p->kv_heads * p->head_dim; i++) {
                 const int64_t head = i / p->head_dim;
                 const float x =
                     kvg_ref_load(KVG_REF_BF16, sources[tensor], t * p->kv_heads * p->head_dim + i) *
-                    (1.0f / scales[tensor][head * args->scales.stride]);
+                    (1.0f / scales[tensor][head * args->scales.k.stride_head]);
                 kvg_ref_store_row(format, IN(pages[tensor]->data),
                                   slots[t] / p->block_size * pages[tensor]->stride_block +
                                       slots[t] % p->block_size * pages[tensor]->stride_slot +

@@ -91,7 +91,7 @@ static void store_one(const struct kvg_store_args *a, int is_v)
             for (int64_t d = 0; d < p->head_dim; d++) {
                 const int64_t slot = a->slot_mapping[t];
                 const float value = kvg_bf16_decode(from[t * token_stride + h * head_stride + d]),
-                            scale = (is_v ? a->scales.v : a->scales.k)[h * a->scales.stride];
+                            scale = (is_v ? &a->scales.v : &a->scales.k)->data[h * a->scales.k.stride_head];
                 ((uint8_t *)
                      pages->data)[slot / p->block_size * pages->stride_block +
                                   slot % p->block_size * pages->stride_slot + h * pages->stride_head + d] =
@@ -192,7 +192,7 @@ static void right_stores_pass(void **state)
                                             .max_q_len = 48,
                                             .max_seq_len = 48,
                                             .total_kv = 48,
-                                            .causal = 1,
+                                            .mask = KVG_MASK_CAUSAL,
                                             .threads = 1};
         char why[256];
         if (k->device != KVG_DEVICE_CPU || !k->store || !k->supports(&problem, why, sizeof why))

@@ -183,7 +183,7 @@ static void make_small(struct small_case *s, enum kvg_layout layout, void *k, vo
                                       .kv_heads = HEADS,
                                       .head_dim = DIM,
                                       .block_size = BLOCK,
-                                      .causal = 1,
+                                      .mask = KVG_MASK_CAUSAL,
                                       .threads = 1};
     p->seq_lens = s->seq_lens;
     p->cu_q_lens = s->cu_q_lens;
@@ -231,7 +231,7 @@ static void counts_causal_prefill(void **state)
     assert_int_equal(kvg_visible_flops(&s.p), (3 + 3 * 3 + 3 + 3 * 18) * 6 * 4 * DIM);
     assert_int_equal(kvg_visible_kv_bytes(&s.p), 25 * 2 * HEADS * DIM);
     s.p.problem.window = 0;
-    s.p.problem.causal = 0;
+    s.p.problem.mask = KVG_MASK_FULL;
     assert_int_equal(kvg_visible_flops(&s.p), (25 + 400) * 6 * 4 * DIM);
 }
 
