@@ -100,15 +100,13 @@ enum kvg_rounding { KVG_ROUND_TRUNCATE = 0, KVG_ROUND_NEAREST };
  *   SINKS          a logit for each query head in the denominator (kvg_attention_args.sinks)
  *   CHUNKED_MASK   mask KVG_MASK_CHUNKED
  *   PREFIX_MASK    mask KVG_MASK_PREFIX
- *   MIXED_Q_LENS   sequences that have query rows have unlike numbers of them
  *   SHARED_PAGES   rows of the block table begin with the same pages: a page belongs to several sequences
  *   SMALL_PAGES    block_size is no multiple of 8 */
 #define KVG_FEATURE_SINKS (UINT64_C(1) << 0)
 #define KVG_FEATURE_CHUNKED_MASK (UINT64_C(1) << 1)
 #define KVG_FEATURE_PREFIX_MASK (UINT64_C(1) << 2)
-#define KVG_FEATURE_MIXED_Q_LENS (UINT64_C(1) << 3)
-#define KVG_FEATURE_SHARED_PAGES (UINT64_C(1) << 4)
-#define KVG_FEATURE_SMALL_PAGES (UINT64_C(1) << 5)
+#define KVG_FEATURE_SHARED_PAGES (UINT64_C(1) << 3)
+#define KVG_FEATURE_SMALL_PAGES (UINT64_C(1) << 4)
 
 /* Which keys query i of a sequence of n keys and q_len queries sees. Its own position is t = n - q_len + i,
  * and w is the window (0 = none). All keys from the first to the last are visible; none if last < first.

@@ -209,7 +209,6 @@ int kvg_kernel_takes(const struct kvg_kernel *kernel, const struct kvg_problem *
     } features[] = {{KVG_FEATURE_SINKS, "attention sinks"},
                     {KVG_FEATURE_CHUNKED_MASK, "the chunked mask"},
                     {KVG_FEATURE_PREFIX_MASK, "the prefix mask"},
-                    {KVG_FEATURE_MIXED_Q_LENS, "sequences with unlike numbers of query rows"},
                     {KVG_FEATURE_SHARED_PAGES, "pages that belong to several sequences"},
                     {KVG_FEATURE_SMALL_PAGES, "pages whose size is no multiple of 8"}};
     const uint64_t missing = problem->features & ~kernel->features;
