@@ -8,7 +8,7 @@
 
 /* Multiplications of one call, and elements of a cache, above which a case takes a plain kernel too long. */
 #define MOST_PRODUCTS (INT64_C(1) << 24)
-#define MOST_ELEMENTS (INT64_C(1) << 22)
+#define MOST_ELEMENTS (INT64_C(5) << 20)
 
 /* Additions of a logit's longest chain in FP32 up to which input far_logits is used. Its logits are 5.6e4;
  * an output of zeros has 2.4 times the allowed error at 64 additions, 1.3 at 96 and 0.8 at 128. Below 1 a

@@ -10,6 +10,7 @@
 
 #include "ask_kernel.h"
 #include "check_rules.h"
+#include "check_sizes.h"
 #include "kernels/registry.h"
 
 /* The values of an axis; the first is the usual one, with which every kernel should work. */
@@ -465,6 +466,20 @@ static int add_boundaries(struct asking *a, enum kvg_path path)
     return 0;
 }
 
+/* Sizes of more than 8 and 16 bits, on the most usual combination of values. */
+static int add_sizes(struct asking *a)
+{
+    struct kvg_case base;
+    build(a->space, a->bases[0], &base);
+    for (int i = 0, more; (more = kvg_check_size(i, a->request->axis, &(struct kvg_case){0})) >= 0; i++) {
+        struct kvg_case c = base;
+        kvg_check_size(i, a->request->axis, &c);
+        if (more && takes(a, &c) && add_case(a->space, &c))
+            return -1;
+    }
+    return 0;
+}
+
 /* ---------------------------------------------------------------- the space */
 
 static int list_values(const struct kvg_plan_request *request, struct kvg_check_space *s,
@@ -507,7 +522,7 @@ static int make_cases(struct asking *a)
     return kvg_cover_make(&space, &s->cover) || add_refused_pairs(a) || add_combinations(a) ||
                    add_boundaries(a, KVG_PATH_DEQUANT) || add_boundaries(a, KVG_PATH_FP8)
                ? -1
-               : 0;
+               : (s->n_lengths = s->count - s->n_pairs, add_sizes(a));
 }
 
 static void set_seed(struct kvg_check_space *s, const struct kvg_plan_request *request)
