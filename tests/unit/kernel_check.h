@@ -27,6 +27,7 @@
 
 #include "kernels/cpu/attention_ops.h"
 #include "kernels/cpu/exp2.h"
+#include "kernels/registry.h"
 #include "reference/formats.h"
 #include "harness/prepare/prepared.h"
 #include "kernels/scales.h"
