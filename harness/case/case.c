@@ -16,7 +16,6 @@
 
 #include "harness/inputs/inputs.h"
 #include "harness/machine/machine.h"
-#include "lengths.h"
 #include "words.h"
 
 static const struct kvg_axis_info infos[KVG_AXIS_COUNT] = {
@@ -134,25 +133,6 @@ int kvg_axis_find(const char *name, struct kvg_error *error)
 }
 
 /* ------------------------------------------------------------------------------------------ numbers */
-
-int kvg_parse_size(const char *text, int64_t *out)
-{
-    const char *digits = text + (*text == '-');
-    if (!isdigit((unsigned char)*digits))
-        return -1;
-    errno = 0;
-    char *end;
-    int64_t value = strtoll(text, &end, 10);
-    int64_t unit = 1;
-    if (*end == 'k' || *end == 'K')
-        unit = 1024;
-    else if (*end == 'M')
-        unit = 1024 * 1024;
-    end += unit != 1;
-    if (errno || *end || __builtin_mul_overflow(value, unit, out))
-        return -1;
-    return 0;
-}
 
 static int set_integer(const struct kvg_axis_info *info, const char *value, int64_t min, int64_t max,
                        int64_t *out, struct kvg_error *error)

@@ -15,6 +15,7 @@
 
 #include <stdint.h>
 #include "kernels/kernel.h"
+#include "lengths.h"
 #include "reference/scales.h"
 #include "results/error.h"
 #include "results/row.h"
@@ -22,8 +23,7 @@
 enum kvg_cache_dtype { KVG_CACHE_AUTO = 0, KVG_CACHE_FP8_E4M3, KVG_CACHE_FP8_E5M2, KVG_CACHE_FP8_E4M3FNUZ };
 enum kvg_calibration { KVG_CALIBRATION_NONE = 0, KVG_CALIBRATION_RANDOM_TOKENS, KVG_CALIBRATION_DATASET };
 enum kvg_lengths { KVG_LENGTHS_UNIFORM = 0, KVG_LENGTHS_RAGGED, KVG_LENGTHS_GAPS, KVG_LENGTHS_LIST };
-/* Bytes of a list of lengths as text, and of the value of any axis. */
-#define KVG_LIST_MAX 1024
+/* Bytes of the value of any axis as text. */
 #define KVG_CASE_VALUE_MAX KVG_LIST_MAX
 /* How the tensors and caches of a call lie in memory (harness/prepare/views.h). */
 enum kvg_views_kind {
@@ -125,8 +125,6 @@ void kvg_case_default(struct kvg_case *c);
  * M (1k = 1024, 1M = 1024k). "fp8" means fp8_e4m3. A value of heads looks like "32/8". 0, or -1 and *c is
  * unchanged. */
 int kvg_case_set(struct kvg_case *c, enum kvg_axis axis, const char *value, struct kvg_error *error);
-/* The number in "131072", "128k" or "1M". 0, or -1 when text is not a number or does not fit. */
-int kvg_parse_size(const char *text, int64_t *out);
 void kvg_case_get(const struct kvg_case *c, enum kvg_axis axis, char *text, size_t size);
 /* Canonical strings. Formatting never fails: the longest string fits in KVG_CASE_STRING_MAX bytes. */
 #define KVG_CASE_STRING_MAX 2048

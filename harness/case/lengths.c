@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * lengths.c: reads lists of lengths and writes their canonical text: runs of equal sequences, joined by '+'.
+ * lengths.c: numbers with k and M. Reads lists of lengths and writes their canonical text: runs of equal sequences, joined by '+'.
  */
 #include "lengths.h"
 
@@ -30,6 +30,25 @@ struct growing {
 int kvg_is_list(const char *text)
 {
     return *text == '@' || isdigit((unsigned char)*text);
+}
+
+int kvg_parse_size(const char *text, int64_t *out)
+{
+    const char *digits = text + (*text == '-');
+    if (!isdigit((unsigned char)*digits))
+        return -1;
+    errno = 0;
+    char *end;
+    int64_t value = strtoll(text, &end, 10);
+    int64_t unit = 1;
+    if (*end == 'k' || *end == 'K')
+        unit = 1024;
+    else if (*end == 'M')
+        unit = 1024 * 1024;
+    end += unit != 1;
+    if (errno || *end || __builtin_mul_overflow(value, unit, out))
+        return -1;
+    return 0;
 }
 
 /* ---------------------------------------------------------------- canonical text */

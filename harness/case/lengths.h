@@ -6,7 +6,15 @@
 #ifndef KVG_HARNESS_CASE_LENGTHS_H
 #define KVG_HARNESS_CASE_LENGTHS_H
 
-#include "case.h"
+#include <stdint.h>
+
+#include "results/error.h"
+
+/* Bytes of a list as text. */
+#define KVG_LIST_MAX 1024
+
+/* The number in "131072", "128k" or "1M". 0, or -1 when text is not a number or does not fit. */
+int kvg_parse_size(const char *text, int64_t *out);
 
 /* What follows from a list. */
 struct kvg_list_sums {

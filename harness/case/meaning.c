@@ -12,7 +12,6 @@
 
 #include "harness/inputs/inputs.h"
 #include "harness/machine/machine.h"
-#include "lengths.h"
 
 #define APPEND_DEFAULT_Q_LEN 16 /* a speculative or chunked step; kernels for few queries support it */
 

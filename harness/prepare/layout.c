@@ -10,7 +10,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <unistd.h>
-#include "harness/case/lengths.h"
 #include "harness/inputs/generate.h"
 #include "parts.h"
 #include "prepared.h"

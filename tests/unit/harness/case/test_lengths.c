@@ -13,7 +13,6 @@
 
 #include <cmocka.h>
 
-#include "harness/case/lengths.h"
 #include "tests/unit/random_case.h"
 
 #define BASE "kernel=best kv_cache_dtype=fp8_e4m3 heads=4/2 head_dim=64 cache_state=none threads=1 "
