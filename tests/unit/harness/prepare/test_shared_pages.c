@@ -3,6 +3,7 @@
  * test_shared_pages.c: block table, slots and values of cases with shared pages, pages of any size and lists of
  * lengths, against brute force.
  */
+#include "harness/measure/work.h"
 #include "harness/prepare/permute.h"
 #include "tests/unit/prepare_fixture.h"
 
@@ -183,6 +184,27 @@ static void test_parts(void **state)
         }
 }
 
+/* Six sequences of 100 keys, three shared pages of 16: the first reads 100 keys, the others 52 more each. With a
+ * window of 60, each counts the keys that it sees. */
+static void test_bytes_to_read(void **state)
+{
+    struct kvg_case c = base(16, 3, KVG_LENGTHS_UNIFORM, "normal");
+    struct kvg_prepared p;
+    int64_t first, last;
+    (void)state;
+    prepare(&c, &p);
+    assert_int_equal(kvg_visible_kv_bytes(&p), 2 * (100 + 5 * 52) * 4 * 64 * 2);
+    kvg_unread_range(&p, 0, &first, &last);
+    assert_true(first == 0 && last == 99);
+    kvg_unread_range(&p, 5, &first, &last);
+    assert_true(first == 48 && last == 99);
+    kvg_prepared_free(&p);
+    c.window = 60;
+    prepare(&c, &p);
+    assert_int_equal(kvg_visible_kv_bytes(&p), 2 * 6 * 60 * 4 * 64 * 2);
+    kvg_prepared_free(&p);
+}
+
 /* Pages in another order are still shared. */
 static void test_permuted(void **state)
 {
@@ -204,6 +226,7 @@ static void test_permuted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_brute_force), cmocka_unit_test(test_lists),
-                                       cmocka_unit_test(test_parts), cmocka_unit_test(test_permuted)};
+                                       cmocka_unit_test(test_parts), cmocka_unit_test(test_bytes_to_read),
+                                       cmocka_unit_test(test_permuted)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
