@@ -35,7 +35,8 @@ enum field_kind {
     FIELD_HEADS,
     FIELD_SOFT_CAP,
     FIELD_SOFTMAX_SCALE,
-    FIELD_ACCUMULATE
+    FIELD_ACCUMULATE,
+    FIELD_LENGTHS
 };
 
 struct field {
@@ -77,10 +78,11 @@ static const struct field fields[KVG_AXIS_COUNT] = {
     [KVG_AXIS_CONTEXT] = {FIELD_INT, AT(context), 1, MAX_TOKENS, NULL},
     [KVG_AXIS_HEADS] = {FIELD_HEADS, AT(q_heads), 1, 4096, NULL},
     [KVG_AXIS_HEAD_DIM] = {FIELD_INT, AT(head_dim), 1, 4096, NULL},
-    [KVG_AXIS_BLOCK_SIZE] = {FIELD_INT, AT(block_size), 8, 1 << 20, NULL},
+    [KVG_AXIS_BLOCK_SIZE] = {FIELD_INT, AT(block_size), 1, 1 << 20, NULL},
+    [KVG_AXIS_SHARED_PAGES] = {FIELD_INT, AT(shared_pages), 0, MAX_TOKENS, NULL},
     [KVG_AXIS_LAYOUT] = {FIELD_WORD, AT(layout), 0, 0, layout_words},
     [KVG_AXIS_VIEWS] = {FIELD_WORD, AT(views), 0, 0, views_words},
-    [KVG_AXIS_LENGTHS] = {FIELD_WORD, AT(lengths), 0, 0, lengths_words},
+    [KVG_AXIS_LENGTHS] = {FIELD_LENGTHS, AT(lengths), 0, 0, lengths_words},
     [KVG_AXIS_MASK] = {FIELD_WORD, AT(mask), 0, 0, mask_words},
     [KVG_AXIS_WINDOW] = {FIELD_INT, AT(window), 0, MAX_TOKENS, NULL},
     [KVG_AXIS_SOFT_CAP] = {FIELD_SOFT_CAP, AT(soft_cap), 0, 0, NULL},
@@ -131,25 +133,6 @@ int kvg_axis_find(const char *name, struct kvg_error *error)
 }
 
 /* ------------------------------------------------------------------------------------------ numbers */
-
-int kvg_parse_size(const char *text, int64_t *out)
-{
-    const char *digits = text + (*text == '-');
-    if (!isdigit((unsigned char)*digits))
-        return -1;
-    errno = 0;
-    char *end;
-    int64_t value = strtoll(text, &end, 10);
-    int64_t unit = 1;
-    if (*end == 'k' || *end == 'K')
-        unit = 1024;
-    else if (*end == 'M')
-        unit = 1024 * 1024;
-    end += unit != 1;
-    if (errno || *end || __builtin_mul_overflow(value, unit, out))
-        return -1;
-    return 0;
-}
 
 static int set_integer(const struct kvg_axis_info *info, const char *value, int64_t min, int64_t max,
                        int64_t *out, struct kvg_error *error)
@@ -338,6 +321,20 @@ static int set_accumulate(const struct kvg_axis_info *info, const struct field *
     return 0;
 }
 
+/* A word, or a list or its file. */
+static int set_lengths(const struct kvg_axis_info *info, const struct field *field, const char *value,
+                       struct kvg_case *c, struct kvg_error *error)
+{
+    int word = KVG_LENGTHS_LIST;
+    if (kvg_is_list(value) ? kvg_list_parse(value, c->list, error)
+                           : set_word(info, field, value, &word, error))
+        return -1;
+    c->lengths = (enum kvg_lengths)word;
+    if (c->lengths != KVG_LENGTHS_LIST)
+        c->list[0] = '\0';
+    return 0;
+}
+
 int kvg_case_set(struct kvg_case *c, enum kvg_axis axis, const char *value, struct kvg_error *error)
 {
     const struct kvg_axis_info *info = &infos[axis];
@@ -372,6 +369,8 @@ int kvg_case_set(struct kvg_case *c, enum kvg_axis axis, const char *value, stru
         return set_softmax_scale(value, at, error);
     case FIELD_ACCUMULATE:
         return set_accumulate(info, field, value, c, error);
+    case FIELD_LENGTHS:
+        return set_lengths(info, field, value, c, error);
     }
     return -1; /* not reached: every kind is handled above */
 }
@@ -427,6 +426,9 @@ void kvg_case_get(const struct kvg_case *c, enum kvg_axis axis, char *text, size
         else
             snprintf(text, size, "%s", field->words[c->accumulate]);
         return;
+    case FIELD_LENGTHS:
+        snprintf(text, size, "%s", c->lengths == KVG_LENGTHS_LIST ? c->list : field->words[c->lengths]);
+        return;
     }
 }
 
@@ -471,7 +473,7 @@ void kvg_case_format(const struct kvg_case *c, char text[KVG_CASE_STRING_MAX])
     size_t used = 0;
     text[0] = '\0';
     for (int a = 0; a < KVG_AXIS_COUNT; a++) {
-        char value[128];
+        char value[KVG_CASE_VALUE_MAX];
         kvg_case_get(c, (enum kvg_axis)a, value, sizeof value);
         if (left_out(c, (enum kvg_axis)a, value))
             continue;

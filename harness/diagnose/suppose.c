@@ -125,12 +125,25 @@ static void find_scales(struct row *r)
         r->logit_scale *= r->k_scale;
 }
 
+/* Number of pages that the sequence shares with the first one. */
+static int64_t common_pages(const struct row *r)
+{
+    const int64_t own = kvg_prepared_shared_pages(r->p, r->b), first = kvg_prepared_shared_pages(r->p, 0);
+    return r->b == 0 ? 0 : least(own, first);
+}
+
 static void find_keys(struct row *r)
 {
     const struct kvg_problem *problem = &r->p->problem;
     const int64_t size = problem->block_size;
     int64_t window = problem->window;
     r->last = problem->mask != KVG_MASK_FULL || is(MASK_CAUSAL) ? r->n - r->q_len + r->i : r->n - 1;
+    if (is(MASK_OF_FIRST))
+        r->last += r->q_len - (r->p->cu_q_lens[1] - r->p->cu_q_lens[0]);
+    if (is(MASK_OF_LONGEST))
+        r->last += r->q_len - problem->max_q_len;
+    if (is(SHARED_UNMASKED))
+        r->last = most(r->last, common_pages(r) * size - 1);
     if (is(CAUSAL_TOP_LEFT) && r->q_len > 1)
         r->last = least(r->i, r->n - 1);
     if (is(CAUSAL_MISSING))
@@ -144,6 +157,8 @@ static void find_keys(struct row *r)
     if (is(WINDOW_IGNORED) || (is(WINDOW_IGNORED_LATER) && r->i > 0))
         window = 0;
     r->first = window > 0 ? most(0, r->last - window + 1) : 0;
+    if (is(SHARED_LEFT_OUT))
+        r->first = most(r->first, common_pages(r) * size);
     if (is(WINDOW_SKIPS_PAGE) && r->first > 0)
         r->first = least((r->first / size + 1) * size, r->last);
     if (is(WINDOW_WHOLE_PAGES))
@@ -192,6 +207,12 @@ static void load_query(struct row *r)
 
 static int64_t assumed_block_size(const struct row *r)
 {
+    const int64_t own = r->p->problem.block_size;
+    int64_t power = 1;
+    while (power < own)
+        power *= 2;
+    if (is(BLOCK_SIZE_POWER_2) || is(BLOCK_SIZE_EIGHTS))
+        return is(BLOCK_SIZE_EIGHTS) ? (own + 7) / 8 * 8 : power;
     return is(BLOCK_SIZE_8)    ? 8
            : is(BLOCK_SIZE_16) ? 16
            : is(BLOCK_SIZE_32) ? 32
@@ -219,7 +240,10 @@ static struct kvg_place place_of(const struct row *r, int is_v, int64_t token)
         page = r->b;
     if (is(PAGES_IN_A_ROW))
         page = p->block_table[b * stride] + token / size;
-    return kvg_place_of_key(p, r->what, is_v, page, token % size, r->g);
+    if (is(PREFIX_ROUNDED_UP) && r->b > 0 && token / size > 0 && token / size == common_pages(r))
+        page = p->block_table[token / size];
+    return kvg_place_of_key(p, r->what, is_v, page, is(SLOT_MASKED) ? token & (size - 1) : token % size,
+                            r->g);
 }
 
 static enum kvg_ref_format assumed_format(const struct row *r)

@@ -98,6 +98,8 @@ static struct kvg_problem problem_of(const struct company *c, const struct part 
 {
     struct kvg_problem problem = *c->args->problem;
     int whole = 1;
+    if (count > 1) /* a sequence and a shorter copy of it */
+        problem.features |= c->x->kernel->features & KVG_FEATURE_SHARED_PAGES;
     problem.batch = count;
     problem.total_q = problem.max_q_len = problem.total_kv = problem.max_seq_len = 0;
     for (int64_t i = 0; i < count; i++) {

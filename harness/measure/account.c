@@ -21,19 +21,25 @@ void kvg_account_fill_row(const struct kvg_prepared *p, int64_t workspace_bytes,
     const struct kvg_problem *problem = &p->problem;
     const int64_t element = kvg_dtype_bytes(problem->kv_dtype);
     const int64_t block = problem->block_size;
-    int64_t tokens = 0, pages = 0, most_pages = 0;
+    int64_t tokens = 0, pages = 0, most_pages = 0, shared = 0, most_shared = 0;
     for (int64_t b = 0; b < problem->batch; b++) {
         const int64_t n = p->seq_lens[b];
         const int64_t used = (n + block - 1) / block;
         tokens += n;
         pages += used;
         most_pages = used > most_pages ? used : most_pages;
+        shared += kvg_prepared_shared_pages(p, b);
+        most_shared =
+            kvg_prepared_shared_pages(p, b) > most_shared ? kvg_prepared_shared_pages(p, b) : most_shared;
     }
+    const int64_t again = shared - most_shared; /* pages of the sequences that are counted already */
+    pages -= again;
+    const int64_t stored = tokens - again * block;
     const int64_t scales = problem->scheme == KVG_PER_HEAD ? problem->kv_heads : 1;
     const int64_t scaled_tensors = element != 1 ? 0 : problem->path == KVG_PATH_FP8 ? 3 : 2;
 
-    row->kv_cache_bytes = payload(problem, tokens, element);
-    row->waste_bytes = payload(problem, pages * block - tokens, element);
+    row->kv_cache_bytes = payload(problem, stored, element);
+    row->waste_bytes = payload(problem, pages * block - stored, element);
     row->scale_bytes = scaled_tensors * scales * (int64_t)sizeof(float);
     row->block_table_bytes = problem->batch * most_pages * (int64_t)sizeof(int32_t);
     row->workspace_bytes = workspace_bytes;

@@ -54,6 +54,18 @@ static int has_part_page(const struct kvg_case *c)
 {
     return c->lengths != KVG_LENGTHS_UNIFORM || c->context % c->block_size != 0;
 }
+static int has_small_pages(const struct kvg_case *c)
+{
+    return c->block_size % 8 != 0;
+}
+static int has_shared_pages(const struct kvg_case *c)
+{
+    return c->phase == KVG_PHASE_STORE || c->shared_pages > 0;
+}
+static int has_mixed(const struct kvg_case *c)
+{
+    return c->phase == KVG_PHASE_STORE || c->lengths == KVG_LENGTHS_LIST;
+}
 static int has_window(const struct kvg_case *c)
 {
     return c->phase == KVG_PHASE_STORE || c->window > 0;
@@ -90,6 +102,9 @@ static const struct hidden hides[] = {
     {"soft caps", KVG_AXIS_SOFT_CAP, "2", has_cap},
     {"softmax scales", KVG_AXIS_SOFTMAX_SCALE, "0.04", has_softmax_scale},
     {"full masks", KVG_AXIS_MASK, "full", has_full_mask},
+    {"pages of any size", KVG_AXIS_BLOCK_SIZE, "5", has_small_pages},
+    {"shared pages", KVG_AXIS_SHARED_PAGES, "1", has_shared_pages},
+    {"mixed batches", KVG_AXIS_LENGTHS, "1x65+17x65", has_mixed},
 };
 
 /* 1 if the kernel would take the first case with the axis changed. */

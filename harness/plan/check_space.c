@@ -32,10 +32,11 @@ static const struct line check_axes[] = {
     {KVG_AXIS_CONTEXT, "200,1,7,15,16,17,33,63,64,65,129,300"},
     {KVG_AXIS_HEADS, "8/2,1/1,3/1,5/1,7/1,16/1,4/4,14/2,16/2,18/9,16/16,32/8"},
     {KVG_AXIS_HEAD_DIM, "128,64,80,96,256"},
-    {KVG_AXIS_BLOCK_SIZE, "16,8,32,64,128"},
+    {KVG_AXIS_BLOCK_SIZE, "16,8,32,64,128,5,1"},
     {KVG_AXIS_LAYOUT, "NHD,HND"},
     {KVG_AXIS_VIEWS, "dense,padded,fused,paired,head_major"},
-    {KVG_AXIS_LENGTHS, "uniform,ragged,gaps"},
+    {KVG_AXIS_SHARED_PAGES, "0,1,3"},
+    {KVG_AXIS_LENGTHS, "uniform,ragged,gaps,1x200+17x65"},
     {KVG_AXIS_MASK, "causal,full"},
     {KVG_AXIS_WINDOW, "0,1,17,100"},
     {KVG_AXIS_SOFT_CAP, "0,2,30"},
@@ -89,6 +90,9 @@ static int takes(struct asking *a, struct kvg_case *c)
         return refuse(a, error.text);
     if (c->scheme != given.scheme || c->calibration != given.calibration)
         return refuse(a, "a bf16 cache has no scales");
+    if (c->lengths == KVG_LENGTHS_LIST && (c->phase != given.phase || c->batch != given.batch ||
+                                           c->context != given.context || c->q_len != given.q_len))
+        return refuse(a, "a list of lengths has a phase, batch, q_len and context of its own");
     if (kvg_case_without_meaning(c, why, sizeof why))
         return refuse(a, why);
     if (kvg_check_conflict(c))

@@ -61,6 +61,11 @@ static int64_t boundary_length(const struct kvg_case *c, int64_t i)
 int64_t kvg_layout_length(const struct kvg_case *c, int64_t i)
 {
     const int gaps = c->lengths == KVG_LENGTHS_GAPS;
+    int64_t q_len, listed;
+    if (c->lengths == KVG_LENGTHS_LIST) {
+        kvg_list_entry(c->list, i, &q_len, &listed);
+        return listed;
+    }
     const int64_t longest = !gaps || c->batch < 3 ? 0 : c->batch == 3 ? 1 : 2;
     if (c->lengths == KVG_LENGTHS_UNIFORM || i == longest)
         return c->context;
@@ -80,11 +85,25 @@ int64_t kvg_layout_q_len(const struct kvg_case *c, int64_t i)
 {
     const int64_t length = kvg_layout_length(c, i), most = length > 1 ? length : 1;
     const int64_t fewer = c->lengths == KVG_LENGTHS_GAPS ? i % 3 : 0; /* unequal numbers in append */
+    int64_t listed, context;
+    if (c->lengths == KVG_LENGTHS_LIST) {
+        kvg_list_entry(c->list, i, &listed, &context);
+        return listed;
+    }
     if (c->phase == KVG_PHASE_STORE || has_no_query(c, i))
         return 0;
     if (c->phase == KVG_PHASE_PREFILL)
         return length;
     return clamp(c->q_len - fewer, 1, most);
+}
+
+int64_t kvg_layout_whole_length(const struct kvg_prepared *p, int64_t sequence)
+{
+    struct kvg_case whole = p->c;
+    if (!p->part_of)
+        return p->seq_lens[sequence];
+    whole.batch = p->part_of;
+    return kvg_layout_length(&whole, (sequence + (p->own->values.seed != p->c.seed)) % whole.batch);
 }
 
 /* Length and number of queries of sequence i of a prepared case after a rotation by `turn` sequences. */
@@ -103,6 +122,12 @@ static int64_t pages_of(const struct kvg_case *c, int64_t length)
     return length / c->block_size + (length % c->block_size != 0);
 }
 
+int64_t kvg_layout_shared_pages(const struct kvg_case *c, int64_t length)
+{
+    const int64_t whole = length / c->block_size;
+    return c->shared_pages < whole ? c->shared_pages : whole;
+}
+
 /* Number of free pages: 3, and one for every 16 owned pages. */
 static int64_t free_pages(int64_t owned)
 {
@@ -118,12 +143,12 @@ static int add_product(int64_t *sum, int64_t a, int64_t b)
 
 static int check_fields(const struct kvg_case *c, struct kvg_error *error)
 {
-    if (c->batch < 1 || c->context < 1 || c->kv_heads < 1 || c->head_dim < 1 || c->block_size < 8 ||
-        c->block_size % 8 || c->q_heads < 1 || c->q_heads % c->kv_heads || c->threads < 1)
+    if (c->batch < 1 || c->context < 1 || c->kv_heads < 1 || c->head_dim < 1 || c->block_size < 1 ||
+        c->q_heads < 1 || c->q_heads % c->kv_heads || c->threads < 1)
         return kvg_fail(error, KVG_EXIT_USAGE,
                         "batch %" PRId64 ", context %" PRId64 ", heads %" PRId64 "/%" PRId64
                         ", head_dim %" PRId64 ", block_size %" PRId64 ", threads %" PRId64
-                        ": all must be positive, q_heads a multiple of kv_heads, block_size a multiple of 8",
+                        ": all must be positive, q_heads a multiple of kv_heads",
                         c->batch, c->context, c->q_heads, c->kv_heads, c->head_dim, c->block_size,
                         c->threads);
     if (c->batch > INT32_MAX || c->context > INT32_MAX || c->q_heads > 65535 || c->head_dim > 65536 ||
@@ -139,17 +164,20 @@ static int check_fields(const struct kvg_case *c, struct kvg_error *error)
 static int sum_lengths(struct kvg_prepared *p, struct kvg_error *error)
 {
     const struct kvg_case *c = &p->c;
-    int64_t owned = 0, max_q_len = 0;
+    int64_t owned = 0, max_q_len = 0, most_shared = 0;
     p->total_q = p->total_kv = 0;
     for (int64_t i = 0; i < c->batch; i++) {
         int64_t q_len, length = length_of(p, i, p->own->values.seed != c->seed, &q_len);
         p->total_q += q_len; /* cannot overflow: q_len is below 2^31 */
         p->total_kv += length;
-        owned += pages_of(c, length);
+        const int64_t shared = kvg_layout_shared_pages(c, length);
+        owned += pages_of(c, length) - shared;
+        most_shared = shared > most_shared ? shared : most_shared;
         max_q_len = q_len > max_q_len ? q_len : max_q_len;
         if (p->total_kv > INT32_MAX || p->total_q > INT32_MAX)
             break; /* already too many */
     }
+    owned += most_shared;
     p->num_blocks = owned + free_pages(owned);
     if (p->total_q > INT32_MAX || p->total_kv > INT32_MAX - KVG_PADDING_TOKENS || p->num_blocks > INT32_MAX)
         return kvg_fail(error, KVG_EXIT_TROUBLE,
@@ -266,15 +294,22 @@ static void fill_lengths(struct kvg_prepared *p, int64_t turn)
     }
 }
 
-/* Returns the i-th page of a shuffled order. Each call is step i of a Fisher-Yates shuffle of `deck`, so the
- * calls must be made for i = 0, 1, 2 ... */
-static int32_t deal(int32_t *deck, int64_t i, int64_t count, uint64_t seed)
+/* Pages in a shuffled order. */
+struct deck {
+    int32_t *cards;
+    int64_t dealt, count;
+    uint64_t seed;
+};
+
+/* The next page: a step of a Fisher-Yates shuffle. */
+static int32_t deal(struct deck *deck)
 {
-    uint64_t bits = kvg_random_bits(seed, KVG_STREAM_PAGES, 0, (uint32_t)i, 0, 0);
-    int64_t j = i + (int64_t)(bits * (uint64_t)(count - i) >> 32);
-    int32_t card = deck[j];
-    deck[j] = deck[i];
-    deck[i] = card;
+    const int64_t i = deck->dealt++;
+    uint64_t bits = kvg_random_bits(deck->seed, KVG_STREAM_PAGES, 0, (uint32_t)i, 0, 0);
+    int64_t j = i + (int64_t)(bits * (uint64_t)(deck->count - i) >> 32);
+    int32_t card = deck->cards[j];
+    deck->cards[j] = deck->cards[i];
+    deck->cards[i] = card;
     return card;
 }
 
@@ -293,21 +328,38 @@ static void scatter_slots(struct kvg_prepared *p, uint64_t seed)
         p->slot_mapping[i] = not_stored[i / EVERY % KINDS];
 }
 
-static void fill_pages(struct kvg_prepared *p, int32_t *deck, uint64_t seed)
+/* Pages and slots of sequence i. Its shared pages up to page `taken` are those of sequence `holder`, which comes
+ * before it. Their tokens have no slot, because the holder stores them. */
+static void fill_sequence(struct kvg_prepared *p, int64_t i, int64_t holder, int64_t taken, int32_t spare,
+                          struct deck *deck)
 {
     const struct kvg_case *c = &p->c;
-    int64_t dealt = 0;
+    int32_t *table = p->block_table + i * p->block_table_stride;
+    const int32_t *from = p->block_table + holder * p->block_table_stride;
+    const int64_t own = pages_of(c, p->seq_lens[i]), shared = kvg_layout_shared_pages(c, p->seq_lens[i]),
+                  copied = shared < taken ? shared : taken;
+    for (int64_t page = 0; page < p->block_table_stride; page++)
+        table[page] = page < copied ? from[page] : page < own ? deal(deck) : spare;
+    for (int64_t t = 0; t < p->seq_lens[i]; t++)
+        p->slot_mapping[p->cu_kv_lens[i] + t] =
+            t < copied * c->block_size
+                ? -1
+                : (int64_t)table[t / c->block_size] * c->block_size + t % c->block_size;
+}
+
+static void fill_pages(struct kvg_prepared *p, int32_t *cards, uint64_t seed)
+{
+    const struct kvg_case *c = &p->c;
+    struct deck deck = {cards, 0, p->num_blocks, seed};
+    int64_t holder = 0, taken = 0; /* the sequence with the most shared pages so far, and their number */
     for (int64_t b = 0; b < p->num_blocks; b++)
-        deck[b] = (int32_t)b;
-    int32_t spare = deal(deck, dealt++, p->num_blocks, seed); /* unused table entries name this free page */
+        cards[b] = (int32_t)b;
+    const int32_t spare = deal(&deck); /* unused table entries name this free page */
     for (int64_t i = 0; i < c->batch; i++) {
-        int32_t *table = p->block_table + i * p->block_table_stride;
-        for (int64_t page = 0; page < p->block_table_stride; page++)
-            table[page] =
-                page < pages_of(c, p->seq_lens[i]) ? deal(deck, dealt++, p->num_blocks, seed) : spare;
-        for (int64_t t = 0; t < p->seq_lens[i]; t++)
-            p->slot_mapping[p->cu_kv_lens[i] + t] =
-                (int64_t)table[t / c->block_size] * c->block_size + t % c->block_size;
+        const int64_t shared = kvg_layout_shared_pages(c, p->seq_lens[i]);
+        fill_sequence(p, i, holder, taken, spare, &deck);
+        holder = shared > taken ? i : holder;
+        taken = shared > taken ? shared : taken;
     }
     for (int64_t t = p->total_kv; t < p->store_tokens; t++)
         p->slot_mapping[t] = -1;

@@ -18,6 +18,10 @@
 /* From the case alone: the length and the number of queries of sequence i. */
 int64_t kvg_layout_length(const struct kvg_case *c, int64_t i);
 int64_t kvg_layout_q_len(const struct kvg_case *c, int64_t i);
+/* Pages of a sequence of this length that are shared. */
+int64_t kvg_layout_shared_pages(const struct kvg_case *c, int64_t length);
+/* Present length of a sequence of the whole case, by its number there. seq_lens must be filled. */
+int64_t kvg_layout_whole_length(const struct kvg_prepared *p, int64_t sequence);
 /* Sets totals, problem, num_blocks and strides. Allocates nothing. -1 with the error for impossible sizes. */
 int kvg_layout_sizes(struct kvg_prepared *p, struct kvg_error *error);
 int kvg_layout_allocate(struct kvg_prepared *p, struct kvg_error *error);
@@ -25,6 +29,12 @@ int kvg_layout_allocate(struct kvg_prepared *p, struct kvg_error *error);
  * it is not the case's own seed, the lengths are rotated by one sequence. Sizes and totals stay those of
  * kvg_layout_sizes. */
 int kvg_layout_fill(struct kvg_prepared *p, uint64_t seed, struct kvg_error *error);
+
+/* ---- shared.c: the values of shared pages ---- */
+
+/* Copies the rows of K and V of shared pages to every sequence that has them. The first sequence of the whole case
+ * that has a page gives its values. k and v must hold the values of each sequence alone. */
+int kvg_share_values(struct kvg_prepared *p, struct kvg_error *error);
 
 /* ---- shown.c: the buffers that the kernel is given, where views are not dense ---- */
 

@@ -57,6 +57,8 @@ static int fill_sources(struct kvg_prepared *p, struct kvg_error *error)
     }
     if (p->frame)
         return 0;
+    if (kvg_share_values(p, error))
+        return -1;
     for (int64_t i = p->total_kv * kv_row; i < p->store_tokens * kv_row; i++)
         p->k[i] = p->v[i] = BF16_NAN;
     return 0;

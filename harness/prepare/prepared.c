@@ -14,6 +14,12 @@ int64_t kvg_prepared_sequence(const struct kvg_prepared *p, int64_t i)
     return p->part_of ? p->own->sequence[i] : i;
 }
 
+int64_t kvg_prepared_shared_pages(const struct kvg_prepared *p, int64_t i)
+{
+    const int64_t whole = p->seq_lens[i] / p->problem.block_size;
+    return p->c.shared_pages < whole ? p->c.shared_pages : whole;
+}
+
 struct kvg_views_sizes kvg_prepared_sizes(const struct kvg_prepared *p)
 {
     const struct kvg_problem *problem = &p->problem;

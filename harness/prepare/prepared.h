@@ -65,7 +65,8 @@ struct kvg_prepared {
     int64_t
         block_table_stride; /* more than the longest sequence needs: by 1, or by 6 if views are not dense */
     int64_t *slot_mapping;  /* [store_tokens]: total_kv slots, then some padding tokens (-1). If lengths are
-                                   gaps, a store has its slots in random order, and some are negative */
+                                   gaps, a store has its slots in random order, and some are negative. A token of a shared
+                               page that an earlier sequence has as well has none (-1) */
     int64_t store_tokens;
 
     struct kvg_views views; /* where the kernel finds the elements of each tensor in its buffer */
@@ -91,6 +92,9 @@ void kvg_prepared_free(struct kvg_prepared *p); /* p may be all zeros, or freed 
 const struct kvg_case *kvg_prepared_values(const struct kvg_prepared *p);
 /* Number of sequence i in the whole case: i unless p is a part. */
 int64_t kvg_prepared_sequence(const struct kvg_prepared *p, int64_t i);
+
+/* Number of pages of sequence i that are shared. */
+int64_t kvg_prepared_shared_pages(const struct kvg_prepared *p, int64_t i);
 
 /* The sizes that the views of this case depend on. */
 struct kvg_views_sizes kvg_prepared_sizes(const struct kvg_prepared *p);

@@ -245,8 +245,7 @@ static int say_difference(const struct kvg_prepared *part, int64_t i, int which,
     int64_t at = 0;
     while (memcmp(want + at * e, got + at * e, (size_t)e) == 0)
         at++;
-    const int nhd = pages->stride_head == dim;
-    const int64_t slot = nhd ? at / pages->stride_slot : at / dim % size;
+    const int64_t slot = part->problem.layout == KVG_NHD ? at / pages->stride_slot : at / dim % size;
     unsigned codes[2] = {0, 0};
     for (int64_t b = 0; b < e; b++) {
         codes[0] |= (unsigned)want[at * e + b] << (8 * b);

@@ -171,14 +171,15 @@ void kvg_attend_heads(const struct kvg_attention_call *call, const struct kvg_it
 
 /* ---------------------------------------------------------------- whole tiles */
 
-/* The strides of K and V must agree, because struct kvg_whole has one stride for both. */
+/* The strides of K and V must agree, because struct kvg_whole has one stride for both. Eight keys must lie in one
+ * page, because it has one address for them. */
 int kvg_may_be_whole(const struct kvg_attention_call *call, const struct kvg_item *it,
                      const struct kvg_softmax *how)
 {
     const struct kvg_pages *k = &call->args->k_cache, *v = &call->args->v_cache;
 
     if (!call->ops->whole || !call->ops->whole_fits(call->problem, it->queries * call->plan.group) ||
-        k->stride_slot != v->stride_slot || k->stride_head != v->stride_head)
+        k->stride_slot != v->stride_slot || k->stride_head != v->stride_head || call->problem->block_size % 8)
         return 0;
     for (int64_t h = 0; h < it->heads; h++)
         if (!(how[h].scale > 0.0f && how[h].scale < INFINITY))

@@ -415,6 +415,7 @@ extern "C" const struct kvg_kernel kvg_cuda_dequant_sm90 = {
     NULL,
     attention_dequant,
     NULL,
+    KVG_FEATURE_SHARED_PAGES, /* pages are only read, each through the block table */
 };
 
 extern "C" const struct kvg_kernel kvg_cuda_fp8_sm90 = {
@@ -432,4 +433,5 @@ extern "C" const struct kvg_kernel kvg_cuda_fp8_sm90 = {
     NULL,
     attention_fp8,
     NULL,
+    KVG_FEATURE_SHARED_PAGES, /* pages are only read, each through the block table */
 };

@@ -204,4 +204,5 @@ extern "C" const struct kvg_kernel kvg_cuda_naive_f32 = {
     NULL,
     attention,
     NULL,
+    KVG_FEATURE_SHARED_PAGES | KVG_FEATURE_SMALL_PAGES, /* each key is found through the block table */
 };

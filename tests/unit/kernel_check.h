@@ -27,6 +27,7 @@
 
 #include "kernels/cpu/attention_ops.h"
 #include "kernels/cpu/exp2.h"
+#include "kernels/registry.h"
 #include "reference/formats.h"
 #include "harness/prepare/prepared.h"
 #include "kernels/scales.h"
@@ -40,6 +41,9 @@ struct shape {
     int causal, threads;
     int64_t batch, lens[MAX_BATCH], q_lens[MAX_BATCH];
 };
+
+/* Pages that all sequences share, as far as they fill them. */
+static int64_t shared_pages;
 
 struct setting {
     struct kvg_problem problem;
@@ -160,6 +164,8 @@ static void describe(struct setting *s, const struct shape *shape, enum kvg_path
         p->max_seq_len = shape->lens[b] > p->max_seq_len ? shape->lens[b] : p->max_seq_len;
     }
     p->phase = p->max_q_len == 1 ? KVG_PHASE_DECODE : KVG_PHASE_APPEND;
+    p->features =
+        (shape->block_size % 8 ? KVG_FEATURE_SMALL_PAGES : 0) | (shared_pages ? KVG_FEATURE_SHARED_PAGES : 0);
 }
 
 /* Pages in random order, some of them unused; the tail of the table names no valid page. */
@@ -180,7 +186,8 @@ static void make_table(struct setting *s, uint64_t seed)
     for (int64_t b = 0; b < p->batch; b++) {
         for (int64_t i = 0; i < per_seq; i++) {
             const int used = i < (s->lens[b] + p->block_size - 1) / p->block_size;
-            s->table[b * per_seq + i] = used ? order[b * per_seq + i] : 0x7fffffff;
+            const int shared = i < shared_pages && (i + 1) * p->block_size <= s->lens[b];
+            s->table[b * per_seq + i] = used ? order[(shared ? 0 : b) * per_seq + i] : 0x7fffffff;
         }
     }
     free(order);
@@ -383,7 +390,7 @@ static int runs_here(const struct kvg_kernel *kernel, const struct kvg_problem *
 {
     char why[256] = "";
     const int yes =
-        kernel->device == KVG_DEVICE_CPU && kernel->attention && kernel->supports(p, why, sizeof why);
+        kernel->device == KVG_DEVICE_CPU && kernel->attention && kvg_kernel_takes(kernel, p, why, sizeof why);
 
     assert_true(yes || kernel->device != KVG_DEVICE_CPU || !kernel->attention || why[0]);
     return yes;

@@ -225,7 +225,8 @@ static inline void arithmetic_loose(const struct kvg_problem *p, int64_t seq_len
 
 #define HEAD(kernel_name)                                                                                    \
     .abi_version = KVG_KERNEL_ABI_VERSION, .struct_size = sizeof(struct kvg_kernel),                         \
-    .name = "cuda/loop_" kernel_name, .summary = "for a test", .device = KVG_DEVICE_CUDA
+    .features = KVG_FEATURE_SHARED_PAGES | KVG_FEATURE_SMALL_PAGES, .name = "cuda/loop_" kernel_name,        \
+    .summary = "for a test", .device = KVG_DEVICE_CUDA
 #define DEQUANT(kernel_name, function)                                                                       \
     {                                                                                                        \
         HEAD(kernel_name), .supports = supports_dequant, .arithmetic = arithmetic_dequant,                   \

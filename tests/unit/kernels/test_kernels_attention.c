@@ -37,6 +37,35 @@ static void test_boundary_lengths(void **state)
     }
 }
 
+/* Pages that are no multiple of 8, and pages that several sequences own: alone, together, and in mixed batches.
+ * Every kernel of the CPU declares both. */
+static void test_small_and_shared_pages(void **state)
+{
+    static const int64_t sizes[] = {1, 3, 5, 7, 12};
+    const struct kvg_kernel *kernel;
+    (void)state;
+    for (int64_t i = 0; (kernel = kvg_registry_get(i)); i++)
+        if (kernel->device == KVG_DEVICE_CPU && kernel->attention)
+            assert_int_equal(kernel->features & (KVG_FEATURE_SMALL_PAGES | KVG_FEATURE_SHARED_PAGES),
+                             KVG_FEATURE_SMALL_PAGES | KVG_FEATURE_SHARED_PAGES);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int layout = 0; layout < 2; layout++) {
+            struct shape decode = {
+                8, 2, 64, sizes[i], 0, 0, layout, 1, 2, 6, {64, 65, 130, 1, 0, 192}, {1, 1, 1, 1, 1, 1}};
+            struct shape mixed = {
+                4, 4, 128, sizes[i], 40, 0, layout, 1, 1, 4, {70, 33, 70, 12}, {1, 33, 20, 0}};
+            run_all(&decode, "small pages, decode");
+            run_all(&mixed, "small pages, decode and prefill in one batch, window");
+            shared_pages = 5;
+            run_all(&decode, "small pages that sequences share");
+            run_all(&mixed, "small pages that sequences share, mixed batch");
+            decode.block_size = 16;
+            shared_pages = 3;
+            run_all(&decode, "pages of 16 that sequences share");
+            shared_pages = 0;
+        }
+}
+
 static void test_groups(void **state)
 {
     (void)state;
@@ -448,6 +477,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_boundary_lengths),
         cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_small_and_shared_pages),
         cmocka_unit_test(test_head_dims),
         cmocka_unit_test(test_append_and_prefill),
         cmocka_unit_test(test_windows),

@@ -67,7 +67,6 @@ static void contradictions_are_refused(void **unused)
     static const char *const bad[][2] = {
         {"heads=32/5", "multiple of KV heads"},
         {"heads=4/8", "multiple of KV heads"},
-        {"block_size=12", "multiple of 8"},
         {"phase=decode q_len=2", "decode has q_len 1"},
         {"phase=prefill q_len=5 context=6", "prefill has q_len 6"},
         {"phase=append q_len=1 context=6", "1 < q_len < context"},

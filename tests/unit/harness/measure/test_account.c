@@ -69,6 +69,34 @@ static void test_by_hand(void **state)
     near(row.bytes_vs_bf16, (160.0 * 2048 + 8 + 84) / (160.0 * 4096 + 84));
 }
 
+/* 100, 70 and 33 tokens in pages of 16, three of which are shared: the sequences have 7, 5 and 3 pages, of which 3, 3
+ * and 2 are shared. So 15 - 5 = 10 pages are in use, and 203 - 5 x 16 = 123 tokens are stored. */
+static void test_shared_pages(void **state)
+{
+    (void)state;
+    int32_t lens[] = {100, 70, 33};
+    struct kvg_prepared p = batch_of(lens, 3, KVG_E4M3);
+    p.c.shared_pages = 3;
+    struct kvg_row row = account(&p);
+    assert_int_equal(row.kv_cache_bytes, 123 * 2048);
+    assert_int_equal(row.waste_bytes, (160 - 123) * 2048);
+    assert_int_equal(row.block_table_bytes, 3 * 7 * 4);
+    near(row.bytes_per_token, (160.0 * 2048 + 8 + 84) / 203);
+    near(row.bytes_vs_bf16, (160.0 * 2048 + 8 + 84) / (160.0 * 4096 + 84));
+}
+
+/* 100 and 33 tokens in pages of 7: 15 and 5 pages, 5 and 2 slots empty. */
+static void test_small_pages(void **state)
+{
+    (void)state;
+    int32_t lens[] = {100, 33};
+    struct kvg_prepared p = batch_of(lens, 2, KVG_E4M3);
+    p.problem.block_size = 7;
+    assert_int_equal(account(&p).kv_cache_bytes, 133 * 2048);
+    assert_int_equal(account(&p).waste_bytes, 7 * 2048);
+    assert_int_equal(account(&p).block_table_bytes, 2 * 15 * 4);
+}
+
 static void test_scales(void **state)
 {
     (void)state;
@@ -149,6 +177,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_by_hand),      cmocka_unit_test(test_scales),
         cmocka_unit_test(test_against_vllm), cmocka_unit_test(test_published_capacity),
+        cmocka_unit_test(test_shared_pages), cmocka_unit_test(test_small_pages),
         cmocka_unit_test(test_large),        cmocka_unit_test(test_no_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
