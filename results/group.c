@@ -133,7 +133,7 @@ void kvg_shape_key(const struct kvg_row *row, char *text, size_t size)
     const int device = kvg_on_device(row), append = strcmp(row->phase, "append") == 0;
     snprintf(
         text, size,
-        "%.40s %d%.20s %.8s %06lld %06lld %06lld %06lld %08lld %.8s %.8s %04lld %.8g %lld %06lld %.12s %.12s",
+        "%.40s %d%.20s %.8s %06lld %06lld %06lld %06lld %08lld %.8s %.8s %04lld %.8g %lld %06lld %.12s %.24s",
         device ? row->device : "", kvg_rank_phase(row->phase), row->phase, row->cache_state,
         (long long)row->batch, (long long)row->q_heads, (long long)row->kv_heads, (long long)row->head_dim,
         (long long)row->block_size, row->layout, row->lengths, (long long)(device ? 0 : row->threads),
@@ -151,7 +151,7 @@ void kvg_place_words(const struct kvg_row *row, char *text, size_t size)
 
 void kvg_shape_words(const struct kvg_row *row, char *text, size_t size)
 {
-    char place[80], window[32] = "", cap[32] = "", lengths[32] = "", views[32] = "";
+    char place[80], window[32] = "", cap[32] = "", lengths[32] = "", views[32] = "", mask[40] = "";
     kvg_place_words(row, place, sizeof(place));
     if (row->window > 0)
         snprintf(window, sizeof(window), ", window %lld", (long long)row->window);
@@ -161,10 +161,12 @@ void kvg_shape_words(const struct kvg_row *row, char *text, size_t size)
         snprintf(lengths, sizeof(lengths), ", %.16s lengths", row->lengths);
     if (kvg_value_unless(row->views, "dense")[0])
         snprintf(views, sizeof(views), ", %.16s views", row->views);
+    if (kvg_value_unless(row->mask, "causal")[0])
+        snprintf(mask, sizeof(mask), ", %.24s mask", row->mask);
     snprintf(text, size, "batch %lld, %lld/%lld heads, head_dim %lld, pages of %lld %s, %s%s%s%s%s%s",
              (long long)row->batch, (long long)row->q_heads, (long long)row->kv_heads,
              (long long)row->head_dim, (long long)row->block_size, row->layout, place, window, cap, lengths,
-             views, strcmp(row->mask, "full") == 0 ? ", full mask" : "");
+             views, mask);
 }
 
 void kvg_calibration_label(const struct kvg_row *row, char *text, size_t size)

@@ -137,6 +137,8 @@ static void complete_prediction(struct kvg_case *c)
 int kvg_case_complete(struct kvg_case *c, struct kvg_error *error)
 {
     complete_prediction(c);
+    if (c->mask == KVG_MASK_PREFIX && c->prefix == 0)
+        c->prefix = kvg_case_usual_prefix(c->context);
     if (c->threads == 0)
         c->threads = kvg_cpus_allowed();
     if (c->kv_cache_dtype == KVG_CACHE_AUTO) { /* a bf16 cache has no scales */
@@ -202,6 +204,11 @@ int kvg_case_without_meaning(const struct kvg_case *c, char *why, size_t size)
         snprintf(why, size, "a window counts keys back from the query's position; mask full shows all");
         return 1;
     }
+    if (c->phase == KVG_PHASE_STORE && (c->mask == KVG_MASK_CHUNKED || c->mask == KVG_MASK_PREFIX)) {
+        snprintf(why, size, "a store has no queries, so it has no mask %s",
+                 kvg_axis_word(KVG_AXIS_MASK, c->mask));
+        return 1;
+    }
     if (c->path != KVG_PATH_FP8 || c->kv_cache_dtype == KVG_CACHE_FP8_E4M3)
         return 0;
     if (c->kv_cache_dtype == KVG_CACHE_AUTO)
@@ -232,6 +239,14 @@ static enum kvg_dtype cache_element(enum kvg_cache_dtype dtype)
     return KVG_BF16;
 }
 
+/* The features that follow from the mask. */
+static uint64_t mask_features(enum kvg_mask mask)
+{
+    return mask == KVG_MASK_CHUNKED  ? KVG_FEATURE_CHUNKED_MASK
+           : mask == KVG_MASK_PREFIX ? KVG_FEATURE_PREFIX_MASK
+                                     : 0;
+}
+
 void kvg_case_problem(const struct kvg_case *c, struct kvg_problem *problem)
 {
     *problem = (struct kvg_problem){
@@ -255,6 +270,8 @@ void kvg_case_problem(const struct kvg_case *c, struct kvg_problem *problem)
         .soft_cap = (float)c->soft_cap,
         .mask = c->mask,
         .threads = (int)c->threads,
+        .features = mask_features(c->mask),
+        .chunk = c->chunk,
     };
 }
 

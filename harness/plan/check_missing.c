@@ -74,6 +74,15 @@ static int has_full_mask(const struct kvg_case *c)
 {
     return c->phase == KVG_PHASE_STORE || c->phase == KVG_PHASE_DECODE || c->mask == KVG_MASK_FULL;
 }
+static int has_chunks(const struct kvg_case *c)
+{
+    return c->phase == KVG_PHASE_STORE || c->mask == KVG_MASK_CHUNKED;
+}
+static int has_prefix(const struct kvg_case *c)
+{
+    /* in decode the prefix mask is the causal one */
+    return c->phase == KVG_PHASE_STORE || (c->mask == KVG_MASK_PREFIX && c->phase != KVG_PHASE_DECODE);
+}
 
 static const struct hidden hides[] = {
     {"batch above 1", KVG_AXIS_BATCH, "2", has_batch},
@@ -90,6 +99,8 @@ static const struct hidden hides[] = {
     {"soft caps", KVG_AXIS_SOFT_CAP, "2", has_cap},
     {"softmax scales", KVG_AXIS_SOFTMAX_SCALE, "0.04", has_softmax_scale},
     {"full masks", KVG_AXIS_MASK, "full", has_full_mask},
+    {"chunked masks", KVG_AXIS_MASK, "chunked:24", has_chunks},
+    {"prefix masks", KVG_AXIS_MASK, "prefix", has_prefix},
 };
 
 /* 1 if the kernel would take the first case with the axis changed. */

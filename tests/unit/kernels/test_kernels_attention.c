@@ -81,6 +81,54 @@ static void test_windows(void **state)
     }
 }
 
+/* Chunks below, at and above a page and a tile, with and without a window; q_len 16 of 5 keys: rows without a
+ * visible key. */
+static void test_chunked_masks(void **state)
+{
+    static const int64_t chunks[] = {1, 7, 16, 63, 64, 65, 1000};
+    (void)state;
+    for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++)
+        for (int64_t window = 0; window <= 20; window += 20) {
+            struct shape a = {4, 2, 64, 16, window, 0, i % 2, 1, 2, 4, {200, 64, 65, 9}, {1, 1, 1, 1}};
+            struct shape b = {4, 2, 64, 16, window, 0, i % 2, 1, 1, 4, {150, 30, 5, 0}, {40, 30, 16, 1}};
+            a.chunk = b.chunk = chunks[i];
+            run_all(&a, "chunked mask");
+            run_all(&b, "chunked mask, append");
+        }
+}
+
+/* Prefixes of no key, of one, up to and past the first query, and longer than the sequence. */
+static void test_prefix_masks(void **state)
+{
+    static const int64_t prefixes[] = {1, 64, 110, 111, 130, 149, 150, 1000};
+    (void)state;
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
+        for (int64_t window = 0; window <= 20; window += 20) {
+            struct shape a = {4, 2, 64, 16, window, 0, i % 2, 1, 2, 3, {150, 70, 9}, {1, 1, 1}};
+            struct shape b = {4, 2, 64, 16, window, 0, i % 2, 1, 1, 5, {150, 30, 5, 0, 66}, {40, 30, 16, 1, 7}};
+            for (int64_t seq = 0; seq < MAX_BATCH; seq++)
+                a.prefixes[seq] = b.prefixes[seq] = seq == 1 ? prefixes[i] / 5 : prefixes[i];
+            b.prefixes[4] = 0;
+            run_all(&a, "prefix mask");
+            run_all(&b, "prefix mask, append");
+        }
+}
+
+/* Chunks and prefixes beside the boundary of a split. */
+static void test_masks_in_splits(void **state)
+{
+    (void)state;
+    struct shape a = {2, 1, 16, 16, 0, 0, KVG_NHD, 1, 2, 3, {2 * 4096 + 1, 5000, 0}, {1, 3, 1}};
+    a.chunk = 4096;
+    run_all(&a, "chunks in splits");
+    a.chunk = 3000;
+    run_all(&a, "chunks across splits");
+    a.chunk = 0;
+    a.prefixes[0] = 9000;
+    a.prefixes[1] = 4998;
+    run_all(&a, "prefixes in splits");
+}
+
 static void test_soft_cap(void **state)
 {
     struct shape a = {4, 2, 64, 16, 0, 0.5f, KVG_NHD, 1, 1, 2, {130, 3}, {1, 1}};
@@ -154,7 +202,13 @@ static struct kvg_ref_attention reference_of(const struct setting *s)
         .cu_q_lens = s->cu,
         .softmax_scale = s->args.softmax_scale,
         .soft_cap = p->soft_cap,
-        .mask = {.kind = p->mask == KVG_MASK_FULL ? KVG_REF_FULL : KVG_REF_CAUSAL, .window = p->window},
+        .mask = {.kind = p->mask == KVG_MASK_FULL      ? KVG_REF_FULL
+                         : p->mask == KVG_MASK_CHUNKED ? KVG_REF_CHUNKED
+                         : p->mask == KVG_MASK_PREFIX  ? KVG_REF_PREFIX
+                                                       : KVG_REF_CAUSAL,
+                 .window = p->window,
+                 .chunk = p->chunk,
+                 .prefix_lens = s->prefixes},
         .threads = 1};
 }
 
@@ -197,6 +251,8 @@ static void test_the_loop_agrees_with_the_reference(void **state)
         {4, 2, 64, 16, 0, 0, KVG_NHD, 1, 1, 3, {70, 0, 16}, {1, 1, 1}},
         {6, 2, 40, 24, 30, 5.0f, KVG_HND, 1, 1, 2, {90, 5}, {4, 6}},
         {4, 1, 80, 8, 20, 0, KVG_NHD, 0, 1, 1, {50}, {8}},
+        {4, 1, 80, 8, 0, 0, KVG_NHD, 1, 1, 1, {50}, {12}, .chunk = 10},
+        {4, 1, 80, 8, 6, 0, KVG_NHD, 1, 1, 2, {50, 7}, {5, 9}, .prefixes = {47, 3}},
     };
     (void)state;
 
@@ -451,7 +507,8 @@ int main(void)
         cmocka_unit_test(test_head_dims),
         cmocka_unit_test(test_append_and_prefill),
         cmocka_unit_test(test_windows),
-        cmocka_unit_test(test_soft_cap),
+        cmocka_unit_test(test_chunked_masks), cmocka_unit_test(test_prefix_masks),
+        cmocka_unit_test(test_masks_in_splits), cmocka_unit_test(test_soft_cap),
         cmocka_unit_test(test_splits),
         cmocka_unit_test(test_owned_nan_shows),
         cmocka_unit_test(test_the_loop_agrees_with_the_reference),

@@ -37,6 +37,53 @@ static void test_visible(void **state)
                     }
 }
 
+/* 1 if a query at position own of n keys sees key j, from the words of each mask. */
+static int sees(enum kvg_ref_mask_kind kind, int64_t n, int64_t own, int64_t window, int64_t parameter, int64_t j)
+{
+    const int64_t right = kind == KVG_REF_FULL ? n - 1 : own;
+    if (window > 0 && right - j >= window)
+        return 0; /* too far to the left of the last position that a causal query (or any query) has */
+    switch (kind) {
+    case KVG_REF_FULL:
+        return 1;
+    case KVG_REF_CHUNKED:
+        return j <= own && j / parameter == own / parameter;
+    case KVG_REF_PREFIX:
+        return j <= own || j < parameter;
+    default:
+        return j <= own;
+    }
+}
+
+/* Every mask with every window, key by key. `parameter` is the chunk or the prefix. */
+static void test_visible_key_by_key(void **state)
+{
+    (void)state;
+    int64_t shown = 0;
+    for (int kind = KVG_REF_CAUSAL; kind <= KVG_REF_PREFIX; kind++)
+        for (int32_t parameter = 0; parameter < 12; parameter++)
+            for (int64_t n = 0; n < 10; n++)
+                for (int64_t q_len = 1; q_len < 12; q_len++)
+                    for (int64_t i = 0; i < q_len; i++)
+                        for (int64_t window = 0; window < 11; window++) {
+                            const int32_t prefixes[2] = {99, parameter};
+                            const struct kvg_ref_mask mask = {.kind = (enum kvg_ref_mask_kind)kind,
+                                                              .window = window,
+                                                              .chunk = parameter > 0 ? parameter : 1,
+                                                              .prefix_lens = prefixes};
+                            const int64_t p = kind == KVG_REF_CHUNKED ? mask.chunk : parameter;
+                            int64_t first, last;
+                            kvg_ref_visible(&mask, 1, n, q_len, i, &first, &last);
+                            for (int64_t j = 0; j < n; j++) {
+                                const int seen = sees(mask.kind, n, n - q_len + i, window, p, j);
+                                assert_int_equal(j >= first && j <= last, seen);
+                                shown += seen;
+                            }
+                            assert_true(first >= 0 && last < n);
+                        }
+    assert_true(shown > 0);
+}
+
 /* ---------------------------------------------------------------- oracle */
 
 /* Attention from its definition, element by element. */
@@ -50,10 +97,8 @@ static void naive(const struct kvg_ref_attention *a, const struct kvg_ref_row *r
     for (int64_t d = 0; d < a->head_dim; d++)
         out[d] = 0;
     for (int64_t j = 0; j < n; j++) {
-        if (a->mask.kind == KVG_REF_CAUSAL && j > n - q_len + r->q_index)
-            continue;
-        if (a->mask.window &&
-            j <= (a->mask.kind == KVG_REF_CAUSAL ? n - q_len + r->q_index : n - 1) - a->mask.window)
+        const int64_t parameter = a->mask.kind == KVG_REF_PREFIX ? a->mask.prefix_lens[r->seq] : a->mask.chunk;
+        if (!sees(a->mask.kind, n, n - q_len + r->q_index, a->mask.window, parameter, j))
             continue;
         double s = 0;
         for (int64_t d = 0; d < a->head_dim; d++)
@@ -475,7 +520,7 @@ static void test_functions(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_visible),
+        cmocka_unit_test(test_visible), cmocka_unit_test(test_visible_key_by_key), cmocka_unit_test(test_masked_oracle),
         cmocka_unit_test(test_oracle_against_triple_loop),
         cmocka_unit_test(test_exact_against_oracle),
         cmocka_unit_test(test_exact_at_128k),
