@@ -39,8 +39,13 @@ struct shape {
     enum kvg_layout layout;
     int causal, threads;
     int64_t batch, lens[MAX_BATCH], q_lens[MAX_BATCH];
-    int64_t chunk, prefixes[MAX_BATCH]; /* with chunk > 0 mask chunked; with a prefix above 0 mask prefix */
 };
+
+/* In the place of causal or full, for the shapes described from now on: with chunk > 0 the mask is chunked, with a
+ * prefix above 0 it is prefix. */
+static struct {
+    int64_t chunk, prefixes[MAX_BATCH];
+} masked;
 
 struct setting {
     struct kvg_problem problem;
@@ -161,13 +166,13 @@ static void describe(struct setting *s, const struct shape *shape, enum kvg_path
         p->max_seq_len = shape->lens[b] > p->max_seq_len ? shape->lens[b] : p->max_seq_len;
     }
     for (int64_t b = 0; b < p->batch; b++) {
-        s->prefixes[b] = (int32_t)shape->prefixes[b];
-        if (shape->prefixes[b] > 0)
+        s->prefixes[b] = (int32_t)masked.prefixes[b];
+        if (masked.prefixes[b] > 0)
             p->mask = KVG_MASK_PREFIX, p->features = KVG_FEATURE_PREFIX_MASK;
     }
-    if (shape->chunk > 0) {
+    if (masked.chunk > 0) {
         p->mask = KVG_MASK_CHUNKED;
-        p->chunk = shape->chunk;
+        p->chunk = masked.chunk;
         p->features = KVG_FEATURE_CHUNKED_MASK;
     }
     p->phase = p->max_q_len == 1 ? KVG_PHASE_DECODE : KVG_PHASE_APPEND;
