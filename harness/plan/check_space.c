@@ -35,7 +35,7 @@ static const struct line check_axes[] = {
     {KVG_AXIS_LAYOUT, "NHD,HND"},
     {KVG_AXIS_VIEWS, "dense,padded,fused,paired,head_major"},
     {KVG_AXIS_LENGTHS, "uniform,ragged,gaps"},
-    {KVG_AXIS_MASK, "causal,full,chunked:24,prefix"},
+    {KVG_AXIS_MASK, "causal,full,chunked:24,prefix:40"},
     {KVG_AXIS_WINDOW, "0,1,17,100"},
     {KVG_AXIS_SOFT_CAP, "0,2,30"},
     {KVG_AXIS_SOFTMAX_SCALE, "auto,0.04"},

@@ -60,6 +60,7 @@ static unsigned break_rules_by_attention(const struct kvg_kernel *kernel, struct
             .block_table = p->block_table,
             .block_table_stride = p->block_table_stride,
             .seq_lens = p->seq_lens,
+            .prefix_lens = p->prefix_lens,
             .cu_q_lens = p->cu_q_lens,
             .scales = kvg_scales_of(p->q8 ? p->q_scale : NULL, quantised ? p->k_scale : NULL,
                                     quantised ? p->v_scale : NULL, p->scale_stride),
