@@ -60,7 +60,6 @@ static unsigned break_rules_by_attention(const struct kvg_kernel *kernel, struct
             .block_table = p->block_table,
             .block_table_stride = p->block_table_stride,
             .seq_lens = p->seq_lens,
-            .prefix_lens = p->prefix_lens,
             .cu_q_lens = p->cu_q_lens,
             .scales = kvg_scales_of(p->q8 ? p->q_scale : NULL, quantised ? p->k_scale : NULL,
                                     quantised ? p->v_scale : NULL, p->scale_stride),
@@ -72,6 +71,7 @@ static unsigned break_rules_by_attention(const struct kvg_kernel *kernel, struct
             .lse_stride_token = heads,
             .workspace = b.workspace,
             .workspace_bytes = space,
+            .prefix_lens = p->prefix_lens,
         };
         broken = kernel->attention(&a) ? (1u << RULES) - 1u : rules_broken(p, &item->r, b.a, b.b);
     }
