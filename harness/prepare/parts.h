@@ -25,8 +25,8 @@ int64_t kvg_layout_prefix(const struct kvg_case *c, int64_t i);
 /* Sets totals, problem, num_blocks and strides. Allocates nothing. -1 with the error for impossible sizes. */
 int kvg_layout_sizes(struct kvg_prepared *p, struct kvg_error *error);
 int kvg_layout_allocate(struct kvg_prepared *p, struct kvg_error *error);
-/* Fills seq_lens, prefix_lens, cu_*, row_table, block_table and slot_mapping. `seed` determines the order of the pages. If
- * it is not the case's own seed, the lengths are rotated by one sequence. Sizes and totals stay those of
+/* Fills seq_lens, prefix_lens, cu_*, row_table, block_table and slot_mapping. `seed` determines the order of
+ * the pages. If it is not the case's own seed, lengths and prefixes are rotated by one sequence. Sizes and totals stay those of
  * kvg_layout_sizes. */
 int kvg_layout_fill(struct kvg_prepared *p, uint64_t seed, struct kvg_error *error);
 
