@@ -148,7 +148,7 @@ void kvg_shape_key(const struct kvg_row *row, char *text, size_t size)
     const int device = kvg_on_device(row), append = strcmp(row->phase, "append") == 0;
     snprintf(text, size,
              "%.40s %d%.20s %.8s %06lld %06lld %06lld %06lld %08lld %.8s %s %04lld %.8g %lld %06lld %.12s "
-             "%.12s %lld",
+             "%.24s %lld",
              device ? row->device : "", kvg_rank_phase(row->phase), row->phase, row->cache_state,
              (long long)row->batch, (long long)row->q_heads, (long long)row->kv_heads,
              (long long)row->head_dim, (long long)row->block_size, row->layout, lengths,
@@ -168,7 +168,8 @@ void kvg_place_words(const struct kvg_row *row, char *text, size_t size)
 
 void kvg_shape_words(const struct kvg_row *row, char *text, size_t size)
 {
-    char place[80], window[32] = "", cap[32] = "", lengths[32] = "", views[32] = "", shared[40] = "";
+    char place[80], window[32] = "", cap[32] = "", lengths[32] = "", views[32] = "", shared[40] = "",
+                    mask[40] = "";
     kvg_place_words(row, place, sizeof(place));
     if (row->window > 0)
         snprintf(window, sizeof(window), ", window %lld", (long long)row->window);
@@ -182,10 +183,12 @@ void kvg_shape_words(const struct kvg_row *row, char *text, size_t size)
         snprintf(views, sizeof(views), ", %.16s views", row->views);
     if (row->shared_pages > 0)
         snprintf(shared, sizeof(shared), ", %lld shared pages", (long long)row->shared_pages);
+    if (kvg_value_unless(row->mask, "causal")[0])
+        snprintf(mask, sizeof(mask), ", %.24s mask", row->mask);
     snprintf(text, size, "batch %lld, %lld/%lld heads, head_dim %lld, pages of %lld %s, %s%s%s%s%s%s%s",
              (long long)row->batch, (long long)row->q_heads, (long long)row->kv_heads,
              (long long)row->head_dim, (long long)row->block_size, row->layout, place, window, cap, lengths,
-             views, shared, strcmp(row->mask, "full") == 0 ? ", full mask" : "");
+             views, shared, mask);
 }
 
 void kvg_calibration_label(const struct kvg_row *row, char *text, size_t size)

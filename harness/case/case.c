@@ -36,7 +36,8 @@ enum field_kind {
     FIELD_SOFT_CAP,
     FIELD_SOFTMAX_SCALE,
     FIELD_ACCUMULATE,
-    FIELD_LENGTHS
+    FIELD_LENGTHS,
+    FIELD_MASK
 };
 
 struct field {
@@ -55,7 +56,7 @@ static const char *const observer_words[] = {"static_minmax", "minmax", "memoryl
 static const char *const layout_words[] = {"NHD", "HND", NULL};
 static const char *const views_words[] = {"dense", "padded", "fused", "paired", "head_major", NULL};
 static const char *const lengths_words[] = {"uniform", "ragged", "gaps", NULL};
-static const char *const mask_words[] = {"causal", "full", NULL};
+static const char *const mask_words[] = {"causal", "full", "chunked", "prefix", NULL};
 static const char *const accumulate_words[] = {"fp32", "hopper", "hopper_two_level", NULL};
 static const char *const state_words[] = {"none", "cold", "hot", NULL};
 
@@ -83,7 +84,7 @@ static const struct field fields[KVG_AXIS_COUNT] = {
     [KVG_AXIS_LAYOUT] = {FIELD_WORD, AT(layout), 0, 0, layout_words},
     [KVG_AXIS_VIEWS] = {FIELD_WORD, AT(views), 0, 0, views_words},
     [KVG_AXIS_LENGTHS] = {FIELD_LENGTHS, AT(lengths), 0, 0, lengths_words},
-    [KVG_AXIS_MASK] = {FIELD_WORD, AT(mask), 0, 0, mask_words},
+    [KVG_AXIS_MASK] = {FIELD_MASK, AT(mask), 1, MAX_TOKENS, mask_words},
     [KVG_AXIS_WINDOW] = {FIELD_INT, AT(window), 0, MAX_TOKENS, NULL},
     [KVG_AXIS_SOFT_CAP] = {FIELD_SOFT_CAP, AT(soft_cap), 0, 0, NULL},
     [KVG_AXIS_SOFTMAX_SCALE] = {FIELD_SOFTMAX_SCALE, AT(softmax_scale), 0, 0, NULL},
@@ -335,6 +336,35 @@ static int set_lengths(const struct kvg_axis_info *info, const struct field *fie
     return 0;
 }
 
+/* causal, full, chunked:N, prefix or prefix:P. */
+static int set_mask(const struct kvg_axis_info *info, const struct field *field, const char *value,
+                    struct kvg_case *c, struct kvg_error *error)
+{
+    char word[64];
+    int chosen;
+    int64_t keys = 0;
+    const char *colon = strchr(value, ':');
+    snprintf(word, sizeof word, "%.*s", colon ? (int)(colon - value) : (int)strlen(value), value);
+    if (set_word(info, field, word, &chosen, error))
+        return -1;
+    const int chunked = chosen == KVG_MASK_CHUNKED, prefix = chosen == KVG_MASK_PREFIX;
+    if (colon && !chunked && !prefix)
+        return kvg_fail(error, KVG_EXIT_USAGE,
+                        "mask: '%s': only chunked and prefix take a number of keys, as in chunked:8k", value);
+    if (chunked && !colon)
+        return kvg_fail(error, KVG_EXIT_USAGE,
+                        "mask: '%s' needs the number of keys of a chunk, as in chunked:8k", value);
+    if (colon && (kvg_parse_size(colon + 1, &keys) || keys < field->min || keys > field->max))
+        return kvg_fail(error, KVG_EXIT_USAGE,
+                        "mask: '%s': '%s' is not a number of keys from %" PRId64 " to %" PRId64
+                        " (k = 1024, M = 1024k)",
+                        value, colon + 1, field->min, field->max);
+    c->mask = (enum kvg_mask)chosen;
+    c->chunk = chunked ? keys : 0;
+    c->prefix = prefix ? keys : 0;
+    return 0;
+}
+
 int kvg_case_set(struct kvg_case *c, enum kvg_axis axis, const char *value, struct kvg_error *error)
 {
     const struct kvg_axis_info *info = &infos[axis];
@@ -371,6 +401,8 @@ int kvg_case_set(struct kvg_case *c, enum kvg_axis axis, const char *value, stru
         return set_accumulate(info, field, value, c, error);
     case FIELD_LENGTHS:
         return set_lengths(info, field, value, c, error);
+    case FIELD_MASK:
+        return set_mask(info, field, value, c, error);
     }
     return -1; /* not reached: every kind is handled above */
 }
@@ -429,6 +461,12 @@ void kvg_case_get(const struct kvg_case *c, enum kvg_axis axis, char *text, size
     case FIELD_LENGTHS:
         snprintf(text, size, "%s", c->lengths == KVG_LENGTHS_LIST ? c->list : field->words[c->lengths]);
         return;
+    case FIELD_MASK:
+        if (c->chunk + c->prefix > 0)
+            snprintf(text, size, "%s:%" PRId64, field->words[c->mask], c->chunk + c->prefix);
+        else
+            snprintf(text, size, "%s", field->words[c->mask]);
+        return;
     }
 }
 
@@ -450,6 +488,11 @@ static int64_t q_len_of_phase(const struct kvg_case *c)
 int kvg_case_on_gpu(const struct kvg_case *c)
 {
     return strncmp(c->kernel, "cuda/", strlen("cuda/")) == 0;
+}
+
+int64_t kvg_case_usual_prefix(int64_t context)
+{
+    return context >= 4 ? context / 4 : 1;
 }
 
 int kvg_case_predicts(const struct kvg_case *c)
@@ -516,6 +559,8 @@ int kvg_case_parse_given(const char *text, struct kvg_case *c, uint32_t *given, 
         return kvg_fail(error, KVG_EXIT_USAGE, "case string: empty; kvgauge list prints case strings");
     if (c->q_len == 0)
         c->q_len = q_len_of_phase(c); /* left_out leaves it out of the string */
+    if (c->mask == KVG_MASK_PREFIX && c->prefix == 0)
+        c->prefix = kvg_case_usual_prefix(c->context);
     if (c->threads == 0 && kvg_case_on_gpu(c))
         c->threads = kvg_cpus_allowed();
     return 0;

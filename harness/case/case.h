@@ -102,6 +102,10 @@ struct kvg_case {
     int64_t threads;     /* CPU threads; before completion 0: all CPUs that this process may use */
     uint64_t seed;
     enum kvg_cache_state cache_state;
+    int64_t chunk; /* mask chunked: keys of a chunk, >= 1; else 0 */
+    /* mask prefix: keys of a whole prefix, >= 1; else 0. Before completion 0 is a quarter of the context. What
+     * each sequence has follows from it: kvg_layout_prefix in harness/prepare/parts.h. */
+    int64_t prefix;
 };
 
 /* An axis in the command line, in YAML and in case strings (axes.def). */
@@ -132,6 +136,9 @@ void kvg_case_format(const struct kvg_case *c, char text[KVG_CASE_STRING_MAX]);
 int kvg_case_parse(const char *text, struct kvg_case *c, struct kvg_error *error);
 /* The same, and sets bit `1 << axis` of *given for each axis in the text. */
 int kvg_case_parse_given(const char *text, struct kvg_case *c, uint32_t *given, struct kvg_error *error);
+/* The P of mask=prefix without a number: a quarter of the context, at least 1, so that a prefix begins and ends
+ * within a sequence. */
+int64_t kvg_case_usual_prefix(int64_t context);
 void kvg_case_id(const struct kvg_case *c, char id[17]); /* FNV-1a 64 of the canonical string */
 uint64_t kvg_fnv1a(const char *text);
 /* Sets the fields that follow from others (prefill: q_len = context; decode: q_len = 1; captured input:

@@ -178,6 +178,8 @@ static void complete_prediction(struct kvg_case *c)
 int kvg_case_complete(struct kvg_case *c, struct kvg_error *error)
 {
     complete_prediction(c);
+    if (c->mask == KVG_MASK_PREFIX && c->prefix == 0)
+        c->prefix = kvg_case_usual_prefix(c->context);
     if (c->threads == 0)
         c->threads = kvg_cpus_allowed();
     if (c->kv_cache_dtype == KVG_CACHE_AUTO) { /* a bf16 cache has no scales */
@@ -243,6 +245,11 @@ int kvg_case_without_meaning(const struct kvg_case *c, char *why, size_t size)
         snprintf(why, size, "a window counts keys back from the query's position; mask full shows all");
         return 1;
     }
+    if (c->phase == KVG_PHASE_STORE && (c->mask == KVG_MASK_CHUNKED || c->mask == KVG_MASK_PREFIX)) {
+        snprintf(why, size, "a store has no queries, so it has no mask %s",
+                 kvg_axis_word(KVG_AXIS_MASK, c->mask));
+        return 1;
+    }
     if (c->path != KVG_PATH_FP8 || c->kv_cache_dtype == KVG_CACHE_FP8_E4M3)
         return 0;
     if (c->kv_cache_dtype == KVG_CACHE_AUTO)
@@ -276,7 +283,9 @@ static enum kvg_dtype cache_element(enum kvg_cache_dtype dtype)
 static uint64_t features_of(const struct kvg_case *c)
 {
     return (c->block_size % 8 ? KVG_FEATURE_SMALL_PAGES : 0) |
-           (c->shared_pages > 0 ? KVG_FEATURE_SHARED_PAGES : 0);
+           (c->shared_pages > 0 ? KVG_FEATURE_SHARED_PAGES : 0) |
+           (c->mask == KVG_MASK_CHUNKED ? KVG_FEATURE_CHUNKED_MASK : 0) |
+           (c->mask == KVG_MASK_PREFIX ? KVG_FEATURE_PREFIX_MASK : 0);
 }
 
 void kvg_case_problem(const struct kvg_case *c, struct kvg_problem *problem)
@@ -303,6 +312,7 @@ void kvg_case_problem(const struct kvg_case *c, struct kvg_problem *problem)
         .mask = c->mask,
         .threads = (int)c->threads,
         .features = features_of(c),
+        .chunk = c->chunk,
     };
     if (c->lengths == KVG_LENGTHS_LIST) {
         struct kvg_list_sums sums;

@@ -132,6 +132,35 @@ static int64_t common_pages(const struct row *r)
     return r->b == 0 ? 0 : least(own, first);
 }
 
+/* Mask chunked: the first key of the chunk of position `own`. */
+static int64_t chunk_start(const struct row *r, int64_t own)
+{
+    const int64_t chunk = r->p->problem.chunk, origin = most(r->n - r->q_len, 0);
+    if (is(CHUNK_IGNORED) || own < 0)
+        return 0;
+    if (is(CHUNK_AS_WINDOW))
+        return most(0, own - chunk + 1);
+    if (is(CHUNK_FROM_QUERIES))
+        return own < origin ? 0 : origin + (own - origin) / chunk * chunk;
+    if (is(CHUNK_OF_LAST_QUERY))
+        own = r->n - 1;
+    if (is(CHUNK_LATE) && own > 0 && own % chunk == 0)
+        own--;
+    const int64_t start = own / chunk * chunk;
+    return is(CHUNK_EARLY) ? most(start - 1, 0) : start;
+}
+
+/* Mask prefix: the last key that every query of the sequence sees; -1 for none. */
+static int64_t prefix_end(const struct row *r)
+{
+    int64_t prefix = r->p->prefix_lens[is(PREFIX_OF_FIRST) ? 0 : r->b];
+    if (is(PREFIX_IGNORED))
+        prefix = 0;
+    if (prefix > 0)
+        prefix += is(PREFIX_PLUS_1) - is(PREFIX_MINUS_1);
+    return least(prefix, r->n) - 1;
+}
+
 static void find_keys(struct row *r)
 {
     const struct kvg_problem *problem = &r->p->problem;
@@ -157,6 +186,10 @@ static void find_keys(struct row *r)
     if (is(WINDOW_IGNORED) || (is(WINDOW_IGNORED_LATER) && r->i > 0))
         window = 0;
     r->first = window > 0 ? most(0, r->last - window + 1) : 0;
+    if (problem->mask == KVG_MASK_CHUNKED)
+        r->first = most(r->first, chunk_start(r, r->last));
+    if (problem->mask == KVG_MASK_PREFIX)
+        r->last = most(r->last, prefix_end(r));
     if (is(SHARED_LEFT_OUT))
         r->first = most(r->first, common_pages(r) * size);
     if (is(WINDOW_SKIPS_PAGE) && r->first > 0)

@@ -35,7 +35,9 @@ enum suppose_needs {
     NEEDS_OTHER_SCALE = 1 << 23,   /* softmax_scale is not 1 / sqrt(head_dim) */
     NEEDS_UNLIKE_SCALES = 1 << 24, /* K and V have other scales */
     NEEDS_SMALL_PAGES = 1 << 25,
-    NEEDS_SHARED_PAGES = 1 << 26
+    NEEDS_SHARED_PAGES = 1 << 26,
+    NEEDS_CHUNKS = 1 << 27, /* a chunked mask */
+    NEEDS_PREFIX = 1 << 28  /* a prefix mask */
 };
 
 static const struct {
@@ -171,6 +173,8 @@ static unsigned had_by(const struct kvg_suppose_case *s)
     has |= s->factor > 0.0 ? NEEDS_FACTOR : 0;
     has |= !p->views.dense ? NEEDS_VIEWS : 0;
     has |= p->total_q != problem->batch * problem->max_q_len ? NEEDS_UNEQUAL : 0;
+    has |= problem->mask == KVG_MASK_CHUNKED ? NEEDS_CHUNKS : 0;
+    has |= problem->mask == KVG_MASK_PREFIX ? NEEDS_PREFIX : 0;
     has |= problem->mask == KVG_MASK_FULL && problem->max_q_len > 1 ? NEEDS_FULL_MASK : 0;
     has |=
         fabs((double)p->softmax_scale * sqrt((double)problem->head_dim) - 1.0) > 1e-6 ? NEEDS_OTHER_SCALE : 0;

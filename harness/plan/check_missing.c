@@ -86,6 +86,15 @@ static int has_full_mask(const struct kvg_case *c)
 {
     return c->phase == KVG_PHASE_STORE || c->phase == KVG_PHASE_DECODE || c->mask == KVG_MASK_FULL;
 }
+static int has_chunks(const struct kvg_case *c)
+{
+    return c->phase == KVG_PHASE_STORE || c->mask == KVG_MASK_CHUNKED;
+}
+static int has_prefix(const struct kvg_case *c)
+{
+    /* in decode the prefix mask is the causal one */
+    return c->phase == KVG_PHASE_STORE || (c->mask == KVG_MASK_PREFIX && c->phase != KVG_PHASE_DECODE);
+}
 
 static const struct hidden hides[] = {
     {"batch above 1", KVG_AXIS_BATCH, "2", has_batch},
@@ -105,6 +114,8 @@ static const struct hidden hides[] = {
     {"pages of any size", KVG_AXIS_BLOCK_SIZE, "5", has_small_pages},
     {"shared pages", KVG_AXIS_SHARED_PAGES, "1", has_shared_pages},
     {"mixed batches", KVG_AXIS_LENGTHS, "1x65+17x65", has_mixed},
+    {"chunked masks", KVG_AXIS_MASK, "chunked:24", has_chunks},
+    {"prefix masks", KVG_AXIS_MASK, "prefix", has_prefix},
 };
 
 /* 1 if the kernel would take the first case with the axis changed. */

@@ -24,8 +24,8 @@ const char *kvg_check_conflict(const struct kvg_case *c)
         return "one sequence has one length";
     if (!strcmp(c->input, "far_logits") && (c->path == KVG_PATH_FP8 || c->softmax_scale > 0))
         return "such large logits have rounding errors beside which zeros would pass";
-    if (!strcmp(c->input, "faint") &&
-        (c->context < 65 || c->window > 0 || c->batch > 1 || c->softmax_scale > 0))
+    if (!strcmp(c->input, "faint") && (c->context < 65 || c->window > 0 || c->mask == KVG_MASK_CHUNKED ||
+                                       c->batch > 1 || c->softmax_scale > 0))
         return "without other keys in sight the output of input faint is zero";
     return NULL;
 }

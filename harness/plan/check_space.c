@@ -37,7 +37,7 @@ static const struct line check_axes[] = {
     {KVG_AXIS_VIEWS, "dense,padded,fused,paired,head_major"},
     {KVG_AXIS_SHARED_PAGES, "0,1,3"},
     {KVG_AXIS_LENGTHS, "uniform,ragged,gaps,1x200+17x65"},
-    {KVG_AXIS_MASK, "causal,full"},
+    {KVG_AXIS_MASK, "causal,full,chunked:24,prefix:40"},
     {KVG_AXIS_WINDOW, "0,1,17,100"},
     {KVG_AXIS_SOFT_CAP, "0,2,30"},
     {KVG_AXIS_SOFTMAX_SCALE, "auto,0.04"},

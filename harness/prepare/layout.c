@@ -106,15 +106,50 @@ int64_t kvg_layout_whole_length(const struct kvg_prepared *p, int64_t sequence)
     return kvg_layout_length(&whole, (sequence + (p->own->values.seed != p->c.seed)) % whole.batch);
 }
 
-/* Length and number of queries of sequence i of a prepared case after a rotation by `turn` sequences. */
-static int64_t length_of(const struct kvg_prepared *p, int64_t i, int64_t turn, int64_t *q_len)
+int64_t kvg_layout_prefix(const struct kvg_case *c, int64_t i)
+{
+    enum { KINDS = 5, MORE = 3 };
+    const int64_t length = kvg_layout_length(c, i);
+    switch (i % KINDS) {
+    case 0:
+        return c->prefix;
+    case 1:
+        return c->prefix > 1 ? c->prefix / 2 : 1;
+    case 2:
+        return 0;
+    case 3:
+        return length > 0 ? length - 1 : 0;
+    default:
+        return length < INT32_MAX - MORE ? length + MORE : INT32_MAX;
+    }
+}
+
+/* The whole case, and the number that sequence i has there after a rotation by `turn` sequences. */
+static struct kvg_case whole_case(const struct kvg_prepared *p, int64_t i, int64_t turn, int64_t *index)
 {
     struct kvg_case whole = p->c;
     if (p->part_of)
         whole.batch = p->part_of;
-    const int64_t index = (kvg_prepared_sequence(p, i) + turn) % whole.batch;
+    *index = (kvg_prepared_sequence(p, i) + turn) % whole.batch;
+    return whole;
+}
+
+/* Length and number of queries of sequence i of a prepared case after a rotation by `turn` sequences. */
+static int64_t length_of(const struct kvg_prepared *p, int64_t i, int64_t turn, int64_t *q_len)
+{
+    int64_t index;
+    const struct kvg_case whole = whole_case(p, i, turn, &index);
     *q_len = kvg_layout_q_len(&whole, index);
     return kvg_layout_length(&whole, index);
+}
+
+static void fill_prefixes(struct kvg_prepared *p, int64_t turn)
+{
+    for (int64_t i = 0; p->prefix_lens && i < p->c.batch; i++) {
+        int64_t index;
+        const struct kvg_case whole = whole_case(p, i, turn, &index);
+        p->prefix_lens[i] = (int32_t)kvg_layout_prefix(&whole, index);
+    }
 }
 
 static int64_t pages_of(const struct kvg_case *c, int64_t length)
@@ -258,7 +293,9 @@ int kvg_layout_allocate(struct kvg_prepared *p, struct kvg_error *error)
     p->own->guards = kvg_guard_new();
     if (!p->own->guards)
         return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory");
+    const int prefix = c->mask == KVG_MASK_PREFIX;
     if (!(p->seq_lens = allocate(p, "seq_lens", c->batch, 4, error)) ||
+        (prefix && !(p->prefix_lens = allocate(p, "prefix_lens", c->batch, 4, error))) ||
         !(p->cu_q_lens = allocate(p, "cu_q_lens", c->batch + 1, 4, error)) ||
         !(p->cu_kv_lens = allocate(p, "cu_kv_lens", c->batch + 1, 8, error)) ||
         (ragged && !(p->own->row_table = allocate(p, "row_table", c->batch * c->context, 4, error))) ||
@@ -373,6 +410,7 @@ int kvg_layout_fill(struct kvg_prepared *p, uint64_t seed, struct kvg_error *err
     if (!deck)
         return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory for %" PRId64 " page numbers", p->num_blocks);
     fill_lengths(p, seed != p->c.seed);
+    fill_prefixes(p, seed != p->c.seed);
     fill_pages(p, deck, seed);
     free(deck);
     return 0;

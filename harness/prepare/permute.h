@@ -26,6 +26,7 @@ struct kvg_permuted {
     void *k_cache, *v_cache; /* [cache_elements] each */
     int64_t *row;            /* [total_q]: new number of each query row */
     int64_t *head;           /* [q_heads]: new number of each query head */
+    int32_t *prefix_lens;    /* [batch]; zeros without the prefix mask */
 };
 
 /* Makes the inputs in another order. 0; 1 if the case has only one page, head or sequence, so that nothing

@@ -205,21 +205,14 @@ int kvg_prepared_renew(struct kvg_prepared *p, uint64_t seed, struct kvg_error *
     }
     if (quantise(p, error))
         return -1;
-    const void *changed[] = {p->q,
-                             p->k,
-                             p->v,
-                             p->q8,
-                             p->q_scale,
-                             p->k_scale,
-                             p->v_scale,
-                             p->k_cache,
-                             p->v_cache,
-                             p->seq_lens,
-                             p->cu_q_lens,
-                             p->cu_kv_lens,
-                             p->own->row_table,
-                             p->block_table,
-                             p->slot_mapping};
+    const void *changed[] = {p->q,           p->k,
+                             p->v,           p->q8,
+                             p->q_scale,     p->k_scale,
+                             p->v_scale,     p->k_cache,
+                             p->v_cache,     p->seq_lens,
+                             p->prefix_lens, p->cu_q_lens,
+                             p->cu_kv_lens,  p->own->row_table,
+                             p->block_table, p->slot_mapping};
     for (size_t i = 0; i < sizeof changed / sizeof changed[0]; i++)
         kvg_guard_seal(p->own->guards, changed[i]);
     kvg_shown_fill(p);

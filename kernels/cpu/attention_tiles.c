@@ -130,7 +130,7 @@ static void attend_tile(const struct kvg_attention_call *call, const struct kvg_
     for (int64_t i = 0; i < it->queries; i++) {
         int64_t lo, hi;
 
-        kvg_visible(call->problem, it->seq_len, it->q_len, it->query + i, &lo, &hi);
+        kvg_visible(call, it, it->query + i, &lo, &hi);
         lo = (lo > it->begin ? lo : it->begin) - start;
         hi = (hi < it->end ? hi : it->end) - start;
         lo = lo > 0 ? lo : 0;
@@ -191,8 +191,8 @@ int kvg_all_see(const struct kvg_attention_call *call, const struct kvg_item *it
 {
     int64_t first, end, unused;
 
-    kvg_visible(call->problem, it->seq_len, it->q_len, it->query, &unused, &end);
-    kvg_visible(call->problem, it->seq_len, it->q_len, it->query + it->queries - 1, &first, &unused);
+    kvg_visible(call, it, it->query, &unused, &end);
+    kvg_visible(call, it, it->query + it->queries - 1, &first, &unused);
     return first <= start && start + KVG_TILE <= end;
 }
 

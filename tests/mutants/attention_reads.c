@@ -262,6 +262,40 @@ void row_load(const struct row *r, int tensor, int64_t token, float *to)
 
 /* ---------------------------------------------------------------- the row */
 
+/* Mask chunked: the first key of the query's chunk. `own` is the query's own position. */
+static int64_t chunk_start(const struct row *r, int64_t own)
+{
+    const struct mutant *m = r->m;
+    const int64_t chunk = r->p->chunk;
+    if (FAULT(chunk_ignored) || own < 0)
+        return 0;
+    if (FAULT(chunk_as_window))
+        return most(0, own - chunk + 1);
+    if (FAULT(chunk_from_first_query)) {
+        const int64_t origin = most(r->n - r->q_len, 0);
+        return own < origin ? 0 : origin + (own - origin) / chunk * chunk;
+    }
+    if (FAULT(chunk_of_last_row))
+        own = r->n - 1;
+    if (FAULT(chunk_boundary_late) && own % chunk == 0 && own > 0)
+        own--;
+    return own / chunk * chunk;
+}
+
+/* Mask prefix: keys that every query of the sequence sees. */
+static int64_t prefix_keys(const struct row *r)
+{
+    const struct mutant *m = r->m;
+    int64_t prefix = r->a->prefix_lens[FAULT(prefix_of_first_sequence) ? 0 : r->b];
+    if (FAULT(prefix_ignored))
+        prefix = 0;
+    if (FAULT(prefix_one_more) && prefix > 0)
+        prefix++;
+    if (FAULT(prefix_one_less) && prefix > 0)
+        prefix--;
+    return least(prefix, r->n);
+}
+
 /* Finds the visible keys of the row. */
 void row_find_keys(struct row *r)
 {
@@ -271,7 +305,7 @@ void row_find_keys(struct row *r)
     const struct kvg_problem *p = r->p;
     const int64_t size = p->block_size;
     int64_t window = p->window;
-    r->end = p->mask == KVG_MASK_CAUSAL || FAULT(full_mask_ignored) ? r->n - r->q_len + r->i + 1 : r->n;
+    r->end = p->mask != KVG_MASK_FULL || FAULT(full_mask_ignored) ? r->n - r->q_len + r->i + 1 : r->n;
     if (FAULT(causal_top_left))
         r->end = least(r->i + 1 + (r->q_len == 1 ? r->n - 1 : 0), r->n);
     if ((FAULT(causal_missing_in_append) && p->phase == KVG_PHASE_APPEND) || FAULT(causal_of_last_row))
@@ -287,6 +321,10 @@ void row_find_keys(struct row *r)
     if ((FAULT(window_first_row_only) && r->i > 0) || (FAULT(window_ignored_in_hnd) && p->layout == KVG_HND))
         window = 0;
     r->first = window > 0 ? most(0, r->end - window) : 0;
+    if (p->mask == KVG_MASK_CHUNKED)
+        r->first = most(r->first, chunk_start(r, r->end - 1));
+    if (p->mask == KVG_MASK_PREFIX)
+        r->end = most(r->end, prefix_keys(r));
     if (FAULT(shared_pages_of_first_only))
         r->first = most(r->first, row_common_pages(r) * size);
     if (FAULT(window_page_skipped) && r->first > 0)

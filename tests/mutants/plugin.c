@@ -76,7 +76,8 @@ static void arithmetic(const struct mutant *m, const struct kvg_problem *p, stru
                                                   .quantize_q = quantize_##id,                               \
                                                   .attention = attention_##id,                               \
                                                   .features =                                                \
-                                                      KVG_FEATURE_SHARED_PAGES | KVG_FEATURE_SMALL_PAGES};
+                                                      KVG_FEATURE_SHARED_PAGES | KVG_FEATURE_SMALL_PAGES |   \
+                                                      KVG_FEATURE_CHUNKED_MASK | KVG_FEATURE_PREFIX_MASK};
 #include "faults.def"
 #undef MUTANT
 

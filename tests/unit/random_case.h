@@ -60,7 +60,9 @@ static inline void random_case(struct kvg_case *c)
     c->lengths = (enum kvg_lengths)random_between(0, 3);
     if (c->lengths == KVG_LENGTHS_LIST)
         strcpy(c->list, random_between(0, 1) ? "1x4096+512x8192" : "300*1x77+0x5+3x3");
-    c->mask = (enum kvg_mask)random_between(0, 1);
+    c->mask = (enum kvg_mask)random_between(0, 3);
+    c->chunk = c->mask == KVG_MASK_CHUNKED ? random_between(1, 10000) : 0;
+    c->prefix = c->mask == KVG_MASK_PREFIX ? random_between(1, 10000) : 0;
     c->window = random_between(0, 1) ? 0 : random_between(1, 5000);
     c->soft_cap = caps[random_between(0, 5)];
     c->softmax_scale = random_between(0, 2) ? 0 : (double)(float)(0.001 * (double)random_between(1, 999));
@@ -83,7 +85,7 @@ static inline int same_case(const struct kvg_case *a, const struct kvg_case *b)
            a->mask == b->mask && a->window == b->window && a->soft_cap == b->soft_cap &&
            a->softmax_scale == b->softmax_scale && a->threads == b->threads &&
            a->accumulate == b->accumulate && a->flush_tiles == b->flush_tiles && a->seed == b->seed &&
-           a->cache_state == b->cache_state;
+           a->cache_state == b->cache_state && a->chunk == b->chunk && a->prefix == b->prefix;
 }
 
 /* The complete case of a text. 0, or -1 with the contradiction in error. */

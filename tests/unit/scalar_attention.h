@@ -434,6 +434,12 @@ static inline void scalar_attention(const struct kvg_prepared *p, const struct s
                 if (window > 0)
                     window += (k->fault == FAULT_WINDOW_ONE_MORE) - (k->fault == FAULT_WINDOW_ONE_LESS);
                 r.first = window > 0 && r.last - window + 1 > 0 ? r.last - window + 1 : 0;
+                if (p->problem.mask == KVG_MASK_CHUNKED)
+                    while (r.first / p->problem.chunk < r.last / p->problem.chunk)
+                        r.first++;
+                if (p->problem.mask == KVG_MASK_PREFIX)
+                    while (r.last + 1 < n && r.last + 1 < p->prefix_lens[b])
+                        r.last++;
                 if (k->fault == FAULT_LAST_KEY_MISSED)
                     r.last--;
                 if (k->fault == FAULT_PAGE_TAIL_READ && r.last % p->c.block_size != p->c.block_size - 1)

@@ -22,6 +22,8 @@ static const char *const attention_cases[][2] = {
     {"dequant", "input=v_nonneg lengths=ragged block_size=32"},
     {"fp8", "path=fp8"},
     {"fp8", "path=fp8 scheme=per_tensor phase=append q_len=3 lengths=ragged"},
+    {"dequant", "phase=prefill context=40 mask=prefix:20 batch=6 lengths=ragged"},
+    {"fp8", "path=fp8 phase=append q_len=9 mask=chunked:7 lengths=ragged"},
     {"loose", ""},
     {"dequant", "block_size=5 layout=HND"},
     {"dequant", "shared_pages=4 lengths=ragged block_size=7"},

@@ -417,9 +417,15 @@ static void a_run_says_what_it_leaves_out(void **state)
                 "q_len=4 mask=causal block_size=5");
     c[2] = case_of("kernel=cpu/dequant_scalar lengths=1x65+17x65");
     assert_int_equal(kvg_check_missing("cpu/dequant_scalar", c, 3, text, sizeof text, &error), 0);
+    assert_string_equal(text, "chunked masks"); /* in decode the prefix mask is the causal one */
+    c[0] = case_of("kernel=cpu/dequant_scalar context=1k mask=chunked:100");
+    assert_int_equal(kvg_check_missing("cpu/dequant_scalar", c, 3, text, sizeof text, &error), 0);
     assert_string_equal(text, "");
+    assert_int_equal(kvg_check_missing("cpu/dequant_scalar", c + 1, 1, text, sizeof text, &error), 0);
+    assert_non_null(strstr(text, "chunked masks"));
+    assert_non_null(strstr(text, "prefix masks"));
     assert_int_equal(kvg_check_missing("cpu/dequant_scalar", c, 1, text, 50, &error), 0);
-    assert_string_equal(text, "batch above 1, scales other than 1, and 11 more");
+    assert_string_equal(text, "batch above 1, scales other than 1, and 12 more");
 }
 
 int main(void)

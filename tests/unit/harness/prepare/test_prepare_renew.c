@@ -104,11 +104,42 @@ static void test_renew(void **state)
     kvg_prepared_free(&fresh);
 }
 
+/* Prefixes of P = 9 in a batch of 6: P, half of it, none, all keys but one, 3 keys more than the sequence has, and
+ * from the sixth sequence on the same again. A renewal rotates them with the lengths. */
+static void test_prefixes(void **state)
+{
+    (void)state;
+    struct kvg_case c = small_case();
+    struct kvg_prepared p;
+    struct kvg_error error = {0};
+    prepare(&c, &p);
+    assert_null(p.prefix_lens);
+    assert_null(kvg_prepared_mask(&p).prefix_lens);
+    kvg_prepared_free(&p);
+    c.mask = KVG_MASK_PREFIX;
+    c.prefix = 9;
+    prepare(&c, &p);
+    assert_int_equal(c.batch, 6);
+    const int32_t n3 = p.seq_lens[3], n4 = p.seq_lens[4];
+    const int32_t want[6] = {9, 4, 0, n3 > 0 ? n3 - 1 : 0, n4 + 3, 9};
+    assert_memory_equal(p.prefix_lens, want, sizeof want);
+    assert_ptr_equal(kvg_prepared_mask(&p).prefix_lens, p.prefix_lens);
+    assert_int_equal(kvg_prepared_renew(&p, 99, &error), 0);
+    for (int64_t i = 0; i < 6; i++)
+        assert_int_equal(p.prefix_lens[i], want[(i + 1) % 6]);
+    assert_int_equal(kvg_prepared_check(&p, &error), 0);
+    p.prefix_lens[5]++;
+    assert_int_equal(kvg_prepared_check(&p, &error), -1);
+    assert_non_null(strstr(error.text, "prefix_lens"));
+    kvg_prepared_free(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_guards),
         cmocka_unit_test(test_renew),
+        cmocka_unit_test(test_prefixes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
