@@ -202,6 +202,10 @@ int kvg_case_without_meaning(const struct kvg_case *c, char *why, size_t size)
         snprintf(why, size, "a window counts keys back from the query's position; mask full shows all");
         return 1;
     }
+    if (c->phase == KVG_PHASE_STORE && c->sinks != KVG_SINKS_OFF) {
+        snprintf(why, size, "a store has no softmax that sinks could join");
+        return 1;
+    }
     if (c->path != KVG_PATH_FP8 || c->kv_cache_dtype == KVG_CACHE_FP8_E4M3)
         return 0;
     if (c->kv_cache_dtype == KVG_CACHE_AUTO)
@@ -255,6 +259,7 @@ void kvg_case_problem(const struct kvg_case *c, struct kvg_problem *problem)
         .soft_cap = (float)c->soft_cap,
         .mask = c->mask,
         .threads = (int)c->threads,
+        .features = c->sinks != KVG_SINKS_OFF ? KVG_FEATURE_SINKS : 0,
     };
 }
 
@@ -284,7 +289,7 @@ int kvg_case_to_row(const struct kvg_case *c, struct kvg_row *row)
         set_axis_text(c, KVG_AXIS_CALIBRATION, &row->calibration) ||
         set_axis_text(c, KVG_AXIS_INPUT, &row->input) || set_axis_text(c, KVG_AXIS_LENGTHS, &row->lengths) ||
         set_axis_text(c, KVG_AXIS_LAYOUT, &row->layout) || set_axis_text(c, KVG_AXIS_VIEWS, &row->views) ||
-        set_axis_text(c, KVG_AXIS_MASK, &row->mask) ||
+        set_axis_text(c, KVG_AXIS_MASK, &row->mask) || set_axis_text(c, KVG_AXIS_SINKS, &row->sinks) ||
         set_axis_text(c, KVG_AXIS_ACCUMULATE, &row->accumulate) ||
         set_axis_text(c, KVG_AXIS_CACHE_STATE, &row->cache_state))
         return -1;

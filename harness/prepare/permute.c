@@ -86,6 +86,8 @@ static void move_tables(const struct maps *m, struct kvg_permuted *out)
             out->row[i] = out->cu_q_lens[sequence_to(m, b)] + (i - p->cu_q_lens[b]);
     for (int64_t h = 0; h < p->problem.q_heads; h++)
         out->head[h] = q_head_to(m, h);
+    for (int64_t h = 0; p->sinks && h < p->problem.q_heads; h++)
+        out->sinks[out->head[h]] = p->sinks[h];
 }
 
 static void move_query(const struct kvg_prepared *p, struct kvg_permuted *out)
@@ -116,9 +118,11 @@ static int allocate(const struct kvg_prepared *p, struct kvg_permuted *out)
         .v_cache = malloc(cache + 1),
         .row = malloc(rows * sizeof *out->row + 1),
         .head = malloc(heads * sizeof *out->head + 1),
+        .sinks = p->sinks ? malloc(heads * sizeof *out->sinks) : NULL,
     };
     return out->block_table && out->seq_lens && out->cu_q_lens && out->q && out->q_scale && out->k_scale &&
-                   out->v_scale && out->k_cache && out->v_cache && out->row && out->head
+                   out->v_scale && out->k_cache && out->v_cache && out->row && out->head &&
+                   (out->sinks || !p->sinks)
                ? 0
                : -1;
 }
@@ -159,6 +163,7 @@ void kvg_permuted_free(struct kvg_permuted *m)
     free(m->v_cache);
     free(m->row);
     free(m->head);
+    free(m->sinks);
     *m = (struct kvg_permuted){0};
 }
 

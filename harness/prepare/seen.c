@@ -28,7 +28,8 @@ void kvg_seen_host(const struct kvg_prepared *p, struct kvg_seen *seen)
                               .block_table = p->block_table,
                               .seq_lens = p->seq_lens,
                               .cu_q_lens = p->cu_q_lens,
-                              .slot_mapping = p->slot_mapping};
+                              .slot_mapping = p->slot_mapping,
+                              .sinks = p->sinks};
 }
 
 struct piece {
@@ -82,6 +83,8 @@ static int list_pieces(const struct kvg_prepared *p, struct piece pieces[MOST_PI
         pieces[n++] = PIECE(q8, s->q8, v->q8.elements);
     pieces[n++] = PIECE(seq_lens, p->seq_lens, p->problem.batch * (int64_t)sizeof(int32_t));
     pieces[n++] = PIECE(cu_q_lens, p->cu_q_lens, (p->problem.batch + 1) * (int64_t)sizeof(int32_t));
+    if (p->sinks)
+        pieces[n++] = PIECE(sinks, p->sinks, p->problem.q_heads * (int64_t)sizeof(float));
     return n;
 }
 

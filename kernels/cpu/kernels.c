@@ -65,7 +65,8 @@ enum { AMX_TILE_ROWS = 16 }; /* the most rows a tile register holds */
                                                       .workspace_bytes = path##_##isa##_workspace,           \
                                                       .quantize_q = quantize,                                \
                                                       .attention = path##_##isa##_run,                       \
-                                                      .rank_for = ranked};
+                                                      .rank_for = ranked,                                    \
+                                                      .features = KVG_FEATURE_SINKS};
 
 STORE_KERNEL(scalar, SCALAR, "store and quantise, one element at a time")
 ATTENTION_KERNEL(dequant, DEQUANT, scalar, SCALAR, "attention in FP32, baseline instructions; also e4m3fnuz",
