@@ -79,7 +79,7 @@ struct kvg_ref_attention {
     double softmax_scale;
     double soft_cap; /* 0 = none */
     struct kvg_ref_mask mask;
-    int threads; /* >= 1 */
+    int threads;        /* >= 1 */
     const float *sinks; /* [q_heads], or NULL: no sinks */
 };
 
@@ -181,7 +181,7 @@ struct kvg_ref_terms {
     double *eta_sum;     /* [rows] sum eta: needed where the row sum adds rounded P */
     double *delta_mean;  /* [rows] sum p delta: to first order the error bound of the lse */
     double *grow;        /* [rows] sum p (e^delta - 1) */
-    double *sunk;        /* [rows] how far the sink raises the lse: lse - ln sum_j e^(s_j) over the keys, at most
+    double *sunk; /* [rows] how far the sink raises the lse: lse - ln sum_j e^(s_j) over the keys, at most
                             KVG_REF_SUNK_MOST; 0 without a sink */
 };
 

@@ -32,6 +32,7 @@ struct row {
     float *q, *key, *value;
     double *acc, *total;
     double max, sum; /* running maximum and row sum of the split */
+    double sink;     /* -infinity without sinks */
 };
 
 #define is(id) (r->what == KVG_SUPPOSE_##id)
@@ -123,6 +124,24 @@ static void find_scales(struct row *r)
     r->logit_scale = softmax * scale_of(r, 0);
     if (!r->declared->k_scaled_before_qk)
         r->logit_scale *= r->k_scale;
+}
+
+static void find_sink(struct row *r)
+{
+    const float *sinks = r->p->sinks;
+    r->sink = sinks ? (double)sinks[is(SINK_OF_KV_HEAD) ? r->g : r->h] : -INFINITY;
+    if (is(SINK_SCALED))
+        r->sink *= (double)r->p->softmax_scale;
+    if (is(SINK_CAPPED) && sinks)
+        r->sink = (double)r->p->problem.soft_cap * tanh(r->sink / (double)r->p->problem.soft_cap);
+    if (is(SINK_IGNORED))
+        r->sink = -INFINITY;
+}
+
+/* 1 if the sink begins the running maximum of the split with the first visible key. */
+static int sink_begins(const struct row *r)
+{
+    return r->declared->sink_in_maximum && r->sink > -INFINITY && r->last >= r->first;
 }
 
 static void find_keys(struct row *r)
@@ -352,6 +371,10 @@ static void take_split(struct row *r, int64_t begin, int64_t end, double *logit)
     const int last_first = r->declared->tile_last_first != is(TILES_REVERSED);
     r->max = -INFINITY;
     r->sum = 0.0;
+    if (sink_begins(r) && r->first >= begin && r->first < end) {
+        r->max = r->sink;
+        r->sum = exp(r->p_offset * LN2);
+    }
     for (int64_t d = 0; d < r->dim; d++)
         r->acc[d] = 0.0;
     for (int64_t k = 0; k < tiles; k++) {
@@ -375,12 +398,14 @@ struct merged {
     double maximum;  /* largest logit */
     int64_t empty;   /* splits without a visible key that count */
     int64_t number;  /* of splits that were merged */
+    int64_t filled;  /* splits with a visible key */
 };
 
 static void add_split(struct row *r, struct merged *m, int is_first, int is_last)
 {
     const double offset = r->p_offset * LN2, lse = r->max + log(r->sum) - offset;
     double weight = 1.0;
+    m->filled += r->sum != 0.0;
     m->empty += r->sum == 0.0 && (is(EMPTY_SPLIT_COUNTS) || (is(EMPTY_FIRST_SPLIT_COUNTS) && is_first));
     if (is(SPLITS_ABOVE_8) && m->number++ >= 8)
         return;
@@ -406,6 +431,20 @@ static void add_split(struct row *r, struct merged *m, int is_first, int is_last
         r->total[d] += weight * r->acc[d] / r->sum;
 }
 
+/* The sink as one more split, whose output is 0. */
+static void add_sink(struct row *r, struct merged *m)
+{
+    if (r->sink == -INFINITY)
+        return;
+    const double max = r->sink > m->max ? r->sink : m->max,
+                 shrink = m->max == -INFINITY ? 0.0 : exp(m->max - max);
+    const double times = is(SINK_PER_SPLIT) ? (double)(m->filled - sink_begins(r)) : 1.0;
+    for (int64_t d = 0; d < r->dim; d++)
+        r->total[d] *= shrink;
+    m->sum = m->sum * shrink + times * exp(r->sink - max);
+    m->max = max;
+}
+
 static void merge(struct row *r, double *logit, float *out, float *lse)
 {
     struct merged m = {.max = -INFINITY, .largest = -INFINITY, .maximum = -INFINITY};
@@ -417,6 +456,9 @@ static void merge(struct row *r, double *logit, float *out, float *lse)
         take_split(r, begin, end, logit);
         add_split(r, &m, begin == r->base, end == keys);
     }
+    const double of_keys = m.max + log(m.sum);
+    if (!sink_begins(r) || is(SINK_PER_SPLIT))
+        add_sink(r, &m);
     const double top = is(SPLITS_AVERAGED) ? m.largest : m.max;
     double sum = m.sum;
     if (is(SINK))
@@ -427,6 +469,8 @@ static void merge(struct row *r, double *logit, float *out, float *lse)
                      ? 0.0f
                      : (float)((r->declared->v_scaled_before_pv ? 1.0 : r->v_scale) * r->total[d] / sum);
     *lse = (float)(is(SPLIT_LSE_LARGEST) ? m.largest : is(LSE_IS_MAXIMUM) ? m.maximum : top + log(sum));
+    if (is(SINK_NOT_IN_LSE) && !sink_begins(r))
+        *lse = (float)of_keys;
     if (sum == 0.0)
         *lse = -INFINITY;
 }
@@ -539,6 +583,7 @@ void kvg_suppose_attend(const struct kvg_suppose_case *s, enum kvg_supposition w
         r->g = p->problem.kv_heads - 1;
     find_keys(r);
     find_scales(r);
+    find_sink(r);
     find_arithmetic(r);
     load_query(r);
     merge(r, room->doubles + 2 * dim, out, lse);

@@ -66,6 +66,10 @@ static int has_softmax_scale(const struct kvg_case *c)
 {
     return c->phase == KVG_PHASE_STORE || c->softmax_scale > 0;
 }
+static int has_sinks(const struct kvg_case *c)
+{
+    return c->phase == KVG_PHASE_STORE || c->sinks != KVG_SINKS_OFF;
+}
 static int has_views(const struct kvg_case *c)
 {
     return c->views != KVG_VIEWS_DENSE;
@@ -90,6 +94,7 @@ static const struct hidden hides[] = {
     {"soft caps", KVG_AXIS_SOFT_CAP, "2", has_cap},
     {"softmax scales", KVG_AXIS_SOFTMAX_SCALE, "0.04", has_softmax_scale},
     {"full masks", KVG_AXIS_MASK, "full", has_full_mask},
+    {"attention sinks", KVG_AXIS_SINKS, "normal", has_sinks},
 };
 
 /* 1 if the kernel would take the first case with the axis changed. */

@@ -520,9 +520,9 @@ double kvg_bound_probable(const struct kvg_bound *b, const struct kvg_bound_row 
     const double alike = row->a_common + b->v_noise + DIVISION_ROUNDINGS * KVG_U_F32;
     const double linear = (alike + tail->lambda * row->sum_noise) * o +
                           sink_pull(b, row, o, declared_logit(b, tail->lambda), tail->lambda);
-    const double group_linear = (alike + group->lambda * row->sum_noise) * o +
-                                sink_pull(b, row, o, fmin(b->logit_fp32, declared_logit(b, group->lambda)),
-                                          group->lambda);
+    const double group_linear =
+        (alike + group->lambda * row->sum_noise) * o +
+        sink_pull(b, row, o, fmin(b->logit_fp32, declared_logit(b, group->lambda)), group->lambda);
     /* The references' own sums, in blocks: (block sum of p|v|)^2 <= keys * block sum of p^2 v^2. */
     const double block = fmin(e->abs_pv, sqrt(REFERENCE_BLOCK * e->sq_pv));
     const double floor = b->out_floor + 2.0 * REFERENCE_REL * (e->partial + block);

@@ -198,8 +198,8 @@ static int standard_loss(struct kvg_expectation *e, const struct kvg_ref_attenti
         return 0;
     float *lossy = malloc(((size_t)n + 1) * sizeof *lossy), *exact = malloc(((size_t)n + 1) * sizeof *exact);
     const struct kvg_ref_row *rows = &e->sample.rows[from];
-    const int known = same_emulation(how, &plain, a->seq_lens[rows[0].seq]) &&
-                      (!a->sinks || !how->sink_in_maximum);
+    const int known =
+        same_emulation(how, &plain, a->seq_lens[rows[0].seq]) && (!a->sinks || !how->sink_in_maximum);
     const int failed = !lossy || !exact ||
                        kvg_ref_attention_predict(a, &standard, rows, count, lossy, NULL) != 0 ||
                        (!known && kvg_ref_attention_emulate(a, &plain, rows, count, exact, NULL) != 0);

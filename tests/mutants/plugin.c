@@ -74,7 +74,8 @@ static void arithmetic(const struct mutant *m, const struct kvg_problem *p, stru
                                                   .workspace_bytes = mutant_workspace,                       \
                                                   .store = store_##id,                                       \
                                                   .quantize_q = quantize_##id,                               \
-                                                  .attention = attention_##id};
+                                                  .attention = attention_##id,                               \
+                                                  .features = KVG_FEATURE_SINKS};
 #include "faults.def"
 #undef MUTANT
 
