@@ -406,11 +406,11 @@ static void a_run_says_what_it_leaves_out(void **state)
     c[1] =
         case_of("kernel=cpu/dequant_scalar context=201 batch=3 calibration=random_tokens scheme=per_head "
                 "layout=HND views=padded lengths=ragged window=9 soft_cap=2 softmax_scale=0.1 phase=append "
-                "q_len=4 mask=causal");
+                "q_len=4 mask=causal sinks=normal");
     assert_int_equal(kvg_check_missing("cpu/dequant_scalar", c, 2, text, sizeof text, &error), 0);
     assert_string_equal(text, "");
     assert_int_equal(kvg_check_missing("cpu/dequant_scalar", c, 1, text, 50, &error), 0);
-    assert_string_equal(text, "batch above 1, scales other than 1, and 9 more");
+    assert_string_equal(text, "batch above 1, scales other than 1, and 10 more");
 }
 
 int main(void)
