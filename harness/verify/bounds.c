@@ -485,9 +485,11 @@ static double sink_pull(const struct kvg_bound *b, const struct kvg_bound_row *r
     /* delta_mean is over the keys and the sink, which has none. */
     const double keys = logit / b->logit_rel * row->delta_mean * exp(row->sunk) + row->a_common +
                         quantile * (row->sum_noise + rescales);
-    /* |z| u <= |lse| u + u |ln u|, which is below |lse| u + 1 / e. */
-    const double sink = b->exp_rel + SCALE_ROUNDINGS * KVG_U_F32 * (fabs(row->lse) + 1.0);
-    return (-expm1(-row->sunk) * keys + sink) * o;
+    /* |z| <= |lse| + |ln share|, and share |ln share| < 1. */
+    const double share = -expm1(-row->sunk);
+    const double sink =
+        share * (b->exp_rel + SCALE_ROUNDINGS * KVG_U_F32 * fabs(row->lse)) + SCALE_ROUNDINGS * KVG_U_F32;
+    return (share * expm1(fmin(keys, LARGEST_EXPONENT)) + sink) * o;
 }
 
 /* Largest error of a logit that the bound takes with this quantile, as a factor of |scale| sum |q k|. */
@@ -577,7 +579,10 @@ double kvg_bound_lse_probable(const struct kvg_bound *b, const struct kvg_bound_
                               const struct kvg_bound_tail *tail)
 {
     const double logit = declared_logit(b, tail->lambda) / b->logit_rel;
-    double error = logit * row->delta_mean + row->a_common;
+    double logits = logit * row->delta_mean;
+    if (row->sunk > 0.0) /* ln(u + w e^x) is convex: above 0 it moves faster than w x */
+        logits = log1p(exp(-row->sunk) * expm1(fmin(logits * exp(row->sunk), LARGEST_EXPONENT)));
+    double error = logits + row->a_common;
     error +=
         tail->lambda * (row->sum_noise + sqrt(fmin(row->rescales, RESCALES_THAT_MATTER)) * row->a_rescale);
     if (b->rounded_row_sum)

@@ -139,10 +139,11 @@
  *   sum w_j (v_j - o) = 0 still holds, and with it sections 2 and 3: the reference adds the sink to `shrink`, and
  *   sum p|v - o| <= sum p|v| + |o| covers the a of the sink.
  *
- *     lse        d lse = w d lse_k + u dz: never more than that of the keys. An empty row has lse z.
+ *     lse        d lse = w d lse_k + u dz: never more than that of the keys. An empty row has lse z. An error x
+ *                of all logits moves it by ln(u + w e^x), which is convex in x.
  *     output     d o = w d o_k + u o (d lse_k - dz). Without a sink an error that is common to the logits of all
- *                keys cancels; with one it enters as the second term, linearly, as (1 - w)|o| times the allowed
- *                error of lse_k and that of z. The probable bound and the noise of the gain test add it
+ *                keys cancels; with one it enters as the second term, linearly, as (1 - w)|o| times e^x - 1, x the
+ *                allowed error of lse_k, and that of z. The probable bound and the noise of the gain test add it
  *                (`sink_pull`). As elsewhere, the gain test takes FP32 logits for it; the loss of the standard
  *                is taken with the sink.
  *     largest    The logits of the keys are as large as lse_k, not as lse: `sunk` = lse - lse_k.
