@@ -384,11 +384,17 @@ double kvg_bound_bennett(double variance, double largest, double log_odds)
     return u * variance / largest;
 }
 
+/* The mean of delta over the keys alone: the sink, which delta_mean includes, has none. */
+static double mean_of_keys(const struct kvg_bound_row *row)
+{
+    return row->delta_mean * exp(row->sunk);
+}
+
 /* Variance of an element where `share` of each logit's delta is noise. The first order in delta grows by
  * e^delta where the logits are so large that FP32 loses their units. */
 static double logit_variance(double share, const struct kvg_bound_row *row, const struct kvg_bound_element *e)
 {
-    const double steep = share * exp(fmin(2.0 * share * row->delta_mean, LARGEST_EXPONENT));
+    const double steep = share * exp(fmin(2.0 * share * mean_of_keys(row), LARGEST_EXPONENT));
     return steep * steep * e->sq_logit;
 }
 
@@ -403,7 +409,7 @@ static double logit_variance(double share, const struct kvg_bound_row *row, cons
 static double standard_variance(const struct kvg_bound *b, const struct kvg_bound_row *row,
                                 const struct kvg_bound_element *e)
 {
-    const double share = b->logit_standard / b->logit_rel, mean = row->delta_mean;
+    const double share = b->logit_standard / b->logit_rel, mean = mean_of_keys(row);
     const double repeats = b->nearest ? fmax(row->repeats, 1.0) : 1.0;
     if ((!b->qk_narrow && !b->pv_narrow) || !(mean > 0.0))
         return 0.0;
@@ -482,9 +488,8 @@ static double sink_pull(const struct kvg_bound *b, const struct kvg_bound_row *r
     if (!(row->sunk > 0.0))
         return 0.0;
     const double rescales = sqrt(fmin(row->rescales, RESCALES_THAT_MATTER)) * row->a_rescale;
-    /* delta_mean is over the keys and the sink, which has none. */
-    const double keys = logit / b->logit_rel * row->delta_mean * exp(row->sunk) + row->a_common +
-                        quantile * (row->sum_noise + rescales);
+    const double keys =
+        logit / b->logit_rel * mean_of_keys(row) + row->a_common + quantile * (row->sum_noise + rescales);
     /* |z| <= |lse| + |ln share|, and share |ln share| < 1. */
     const double share = -expm1(-row->sunk);
     const double sink =
@@ -579,9 +584,9 @@ double kvg_bound_lse_probable(const struct kvg_bound *b, const struct kvg_bound_
                               const struct kvg_bound_tail *tail)
 {
     const double logit = declared_logit(b, tail->lambda) / b->logit_rel;
-    double logits = logit * row->delta_mean;
+    double logits = logit * mean_of_keys(row);
     if (row->sunk > 0.0) /* ln(u + w e^x) is convex: above 0 it moves faster than w x */
-        logits = log1p(exp(-row->sunk) * expm1(fmin(logits * exp(row->sunk), LARGEST_EXPONENT)));
+        logits = log1p(exp(-row->sunk) * expm1(fmin(logits, LARGEST_EXPONENT)));
     double error = logits + row->a_common;
     error +=
         tail->lambda * (row->sum_noise + sqrt(fmin(row->rescales, RESCALES_THAT_MATTER)) * row->a_rescale);
