@@ -190,7 +190,7 @@ static void emulated_row(const struct problem *p, const struct kvg_ref_row *row,
     for (int64_t d = 0; d < dim; d++)
         out[d] = 0;
     for (int64_t at = first - first % 16; at <= last; at += 16) {
-        double logit[16], top = max;
+        double logit[16] = {0}, top = max;
         const int64_t from = at > first ? at : first, to = at + 15 < last ? at + 15 : last;
         for (int64_t t = from; t <= to; t++) {
             double dot = 0;
@@ -347,7 +347,7 @@ static void test_p_relative_to_the_sink(void **state)
     for (int in_maximum = 0; in_maximum < 2; in_maximum++) {
         const struct kvg_ref_bound_model model = {
             .p_rel = 0x1p-4, .p_abs = 0x1p-18, .sink_in_maximum = in_maximum};
-        double eta[2], sunk[2];
+        double eta[2] = {0}, sunk[2] = {0};
         const struct kvg_ref_terms terms = {.eta_sum = eta, .sunk = sunk};
         assert_int_equal(kvg_ref_attention_bound(&p.a, &model, p.rows, 2, NULL, NULL, &terms), 0);
         for (int h = 0; h < 2; h++) {
