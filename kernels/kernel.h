@@ -243,7 +243,8 @@ struct kvg_arithmetic {
      * others the output must be correct, but may have other bits. Ignored unless `deterministic` is 1. */
     int same_bits_under;
     /* 1: the sink is the first value of the running maximum, as if it were a key before all others, so P is
-     * rounded relative to it. 0: the sink joins the row sum at the end, and P does not depend on it. */
+     * rounded relative to it. With several splits, this is so in the first one with a visible key. 0: the sink
+     * joins the row sum at the end, and P does not depend on it. */
     int sink_in_maximum;
 };
 

@@ -213,7 +213,7 @@ int kvg_is_plain(const struct kvg_row *row)
     const int usual_scale =
         !isfinite(row->softmax_scale) || fabs(row->softmax_scale * sqrt((double)row->head_dim) - 1.0) < 1e-6;
     return row->window <= 0 && !(row->soft_cap > 0.0) && usual_scale &&
-           !kvg_value_unless(row->mask, "causal")[0] &&
+           !kvg_value_unless(row->mask, "causal")[0] && !kvg_value_unless(row->sinks, "off")[0] &&
            (kvg_is_captured(row) || row->context >= KVG_PLAIN_CONTEXT);
 }
 

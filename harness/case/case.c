@@ -57,6 +57,7 @@ static const char *const layout_words[] = {"NHD", "HND", NULL};
 static const char *const views_words[] = {"dense", "padded", "fused", "paired", "head_major", NULL};
 static const char *const lengths_words[] = {"uniform", "ragged", "gaps", NULL};
 static const char *const mask_words[] = {"causal", "full", "chunked", "prefix", NULL};
+static const char *const sinks_words[] = {"off", "normal", "large", NULL};
 static const char *const accumulate_words[] = {"fp32", "hopper", "hopper_two_level", NULL};
 static const char *const state_words[] = {"none", "cold", "hot", NULL};
 
@@ -88,6 +89,7 @@ static const struct field fields[KVG_AXIS_COUNT] = {
     [KVG_AXIS_WINDOW] = {FIELD_INT, AT(window), 0, MAX_TOKENS, NULL},
     [KVG_AXIS_SOFT_CAP] = {FIELD_SOFT_CAP, AT(soft_cap), 0, 0, NULL},
     [KVG_AXIS_SOFTMAX_SCALE] = {FIELD_SOFTMAX_SCALE, AT(softmax_scale), 0, 0, NULL},
+    [KVG_AXIS_SINKS] = {FIELD_WORD, AT(sinks), 0, 0, sinks_words},
     [KVG_AXIS_ACCUMULATE] = {FIELD_ACCUMULATE, AT(accumulate), 1, 1 << 20, accumulate_words},
     [KVG_AXIS_THREADS] = {FIELD_INT, AT(threads), 0, 4096, NULL},
     [KVG_AXIS_SEED] = {FIELD_SEED, AT(seed), 0, INT64_MAX, NULL},

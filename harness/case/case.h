@@ -33,6 +33,7 @@ enum kvg_views_kind {
     KVG_VIEWS_PAIRED,
     KVG_VIEWS_HEAD_MAJOR
 };
+enum kvg_sinks { KVG_SINKS_OFF = 0, KVG_SINKS_NORMAL, KVG_SINKS_LARGE };
 enum kvg_cache_state { KVG_STATE_NONE = 0, KVG_STATE_COLD, KVG_STATE_HOT }; /* none: verified, not timed */
 
 /* How the fp8 path accumulates P V. All values but FP32 are predictions: no kernel runs, and
@@ -63,6 +64,7 @@ enum kvg_axis {
     KVG_AXIS_WINDOW,
     KVG_AXIS_SOFT_CAP,
     KVG_AXIS_SOFTMAX_SCALE,
+    KVG_AXIS_SINKS,
     KVG_AXIS_ACCUMULATE,
     KVG_AXIS_THREADS,
     KVG_AXIS_SEED,
@@ -97,6 +99,7 @@ struct kvg_case {
     int64_t window;
     double soft_cap;
     double softmax_scale; /* 0: 1 / sqrt(head_dim) */
+    enum kvg_sinks sinks;
     enum kvg_accumulate accumulate;
     int64_t flush_tiles; /* two_level: tiles between two flushes, 1 by default; else 0 */
     int64_t threads;     /* CPU threads; before completion 0: all CPUs that this process may use */

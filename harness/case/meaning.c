@@ -250,6 +250,10 @@ int kvg_case_without_meaning(const struct kvg_case *c, char *why, size_t size)
                  kvg_axis_word(KVG_AXIS_MASK, c->mask));
         return 1;
     }
+    if (c->phase == KVG_PHASE_STORE && c->sinks != KVG_SINKS_OFF) {
+        snprintf(why, size, "a store has no softmax that sinks could join");
+        return 1;
+    }
     if (c->path != KVG_PATH_FP8 || c->kv_cache_dtype == KVG_CACHE_FP8_E4M3)
         return 0;
     if (c->kv_cache_dtype == KVG_CACHE_AUTO)
@@ -285,7 +289,8 @@ static uint64_t features_of(const struct kvg_case *c)
     return (c->block_size % 8 ? KVG_FEATURE_SMALL_PAGES : 0) |
            (c->shared_pages > 0 ? KVG_FEATURE_SHARED_PAGES : 0) |
            (c->mask == KVG_MASK_CHUNKED ? KVG_FEATURE_CHUNKED_MASK : 0) |
-           (c->mask == KVG_MASK_PREFIX ? KVG_FEATURE_PREFIX_MASK : 0);
+           (c->mask == KVG_MASK_PREFIX ? KVG_FEATURE_PREFIX_MASK : 0) |
+           (c->sinks != KVG_SINKS_OFF ? KVG_FEATURE_SINKS : 0);
 }
 
 void kvg_case_problem(const struct kvg_case *c, struct kvg_problem *problem)
@@ -348,7 +353,7 @@ int kvg_case_to_row(const struct kvg_case *c, struct kvg_row *row)
         set_axis_text(c, KVG_AXIS_CALIBRATION, &row->calibration) ||
         set_axis_text(c, KVG_AXIS_INPUT, &row->input) || set_axis_text(c, KVG_AXIS_LENGTHS, &row->lengths) ||
         set_axis_text(c, KVG_AXIS_LAYOUT, &row->layout) || set_axis_text(c, KVG_AXIS_VIEWS, &row->views) ||
-        set_axis_text(c, KVG_AXIS_MASK, &row->mask) ||
+        set_axis_text(c, KVG_AXIS_MASK, &row->mask) || set_axis_text(c, KVG_AXIS_SINKS, &row->sinks) ||
         set_axis_text(c, KVG_AXIS_ACCUMULATE, &row->accumulate) ||
         set_axis_text(c, KVG_AXIS_CACHE_STATE, &row->cache_state))
         return -1;

@@ -99,7 +99,7 @@ static void put_inputs(struct kvg_dump *d, const struct kvg_prepared *p, int *ou
     const int64_t batch[1] = {problem->batch}, starts[1] = {problem->batch + 1},
                   tokens[1] = {p->store_tokens};
     const int64_t table[2] = {problem->batch, p->block_table_stride};
-    const int64_t q[3] = {p->total_q, problem->q_heads, problem->head_dim};
+    const int64_t q[3] = {p->total_q, problem->q_heads, problem->head_dim}, heads[1] = {problem->q_heads};
     const int64_t kv[3] = {p->store_tokens, problem->kv_heads, problem->head_dim};
     kvg_dump_array(d, "inputs/k_scale", "value = code * scale; one for each KV head, or one for all",
                    KVG_DUMP_F32, 1, scales, p->k_scale);
@@ -129,6 +129,9 @@ static void put_inputs(struct kvg_dump *d, const struct kvg_prepared *p, int *ou
                    2, table, p->block_table);
     kvg_dump_array(d, "inputs/cu_q_lens", "first query row of each sequence, then the number of rows",
                    KVG_DUMP_I32, 1, starts, p->cu_q_lens);
+    if (p->sinks)
+        kvg_dump_array(d, "inputs/sinks", "sink of each query head, neither scaled nor capped", KVG_DUMP_F32,
+                       1, heads, p->sinks);
 }
 
 /* ---------------------------------------------------------------- attention */

@@ -37,7 +37,8 @@ enum suppose_needs {
     NEEDS_SMALL_PAGES = 1 << 25,
     NEEDS_SHARED_PAGES = 1 << 26,
     NEEDS_CHUNKS = 1 << 27, /* a chunked mask */
-    NEEDS_PREFIX = 1 << 28  /* a prefix mask */
+    NEEDS_PREFIX = 1 << 28, /* a prefix mask */
+    NEEDS_SINKS = 1 << 29   /* attention sinks */
 };
 
 static const struct {
@@ -178,6 +179,7 @@ static unsigned had_by(const struct kvg_suppose_case *s)
     has |= problem->mask == KVG_MASK_FULL && problem->max_q_len > 1 ? NEEDS_FULL_MASK : 0;
     has |=
         fabs((double)p->softmax_scale * sqrt((double)problem->head_dim) - 1.0) > 1e-6 ? NEEDS_OTHER_SCALE : 0;
+    has |= p->sinks ? NEEDS_SINKS : 0;
     for (int64_t b = 0; b < problem->batch; b++) {
         has |= s->declared[b].split_tokens > 0 && s->declared[b].split_tokens < p->seq_lens[b] ? NEEDS_SPLITS
                                                                                                : 0;

@@ -78,6 +78,10 @@ static int has_softmax_scale(const struct kvg_case *c)
 {
     return c->phase == KVG_PHASE_STORE || c->softmax_scale > 0;
 }
+static int has_sinks(const struct kvg_case *c)
+{
+    return c->phase == KVG_PHASE_STORE || c->sinks != KVG_SINKS_OFF;
+}
 static int has_views(const struct kvg_case *c)
 {
     return c->views != KVG_VIEWS_DENSE;
@@ -116,6 +120,7 @@ static const struct hidden hides[] = {
     {"mixed batches", KVG_AXIS_LENGTHS, "1x65+17x65", has_mixed},
     {"chunked masks", KVG_AXIS_MASK, "chunked:24", has_chunks},
     {"prefix masks", KVG_AXIS_MASK, "prefix", has_prefix},
+    {"attention sinks", KVG_AXIS_SINKS, "normal", has_sinks},
 };
 
 /* 1 if the kernel would take the first case with the axis changed. */

@@ -20,6 +20,8 @@ const char *kvg_check_conflict(const struct kvg_case *c)
     const int store = c->phase == KVG_PHASE_STORE;
     if (store && (c->window > 0 || c->soft_cap > 0 || c->softmax_scale > 0 || c->mask != KVG_MASK_CAUSAL))
         return "a store has no window, soft cap, softmax scale or mask";
+    if (!strcmp(c->input, "far_logits") && c->sinks != KVG_SINKS_OFF)
+        return "beside logits so far below zero a sink leaves nothing of the output";
     if (c->batch == 1 && c->lengths != KVG_LENGTHS_UNIFORM)
         return "one sequence has one length";
     if (!strcmp(c->input, "far_logits") && (c->path == KVG_PATH_FP8 || c->softmax_scale > 0))

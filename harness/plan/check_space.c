@@ -41,6 +41,7 @@ static const struct line check_axes[] = {
     {KVG_AXIS_WINDOW, "0,1,17,100"},
     {KVG_AXIS_SOFT_CAP, "0,2,30"},
     {KVG_AXIS_SOFTMAX_SCALE, "auto,0.04"},
+    {KVG_AXIS_SINKS, "off,normal,large"},
     {KVG_AXIS_THREADS, "1,3"},
 };
 enum { LINES = sizeof check_axes / sizeof check_axes[0] };

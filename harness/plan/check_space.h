@@ -13,7 +13,7 @@
 #include "cover.h"
 #include "plan.h"
 
-enum { KVG_CHECK_AXES = 21, KVG_CHECK_WORD = 64 };
+enum { KVG_CHECK_AXES = 22, KVG_CHECK_WORD = 64 };
 
 struct kvg_check_axis {
     enum kvg_axis axis;

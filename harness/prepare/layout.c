@@ -308,7 +308,9 @@ int kvg_layout_allocate(struct kvg_prepared *p, struct kvg_error *error)
         (kv_too && !(p->k_cache = allocate(p, "k_cache", p->cache_elements, element, error))) ||
         (kv_too && !(p->v_cache = allocate(p, "v_cache", p->cache_elements, element, error))) ||
         !(p->block_table = allocate(p, "block_table", c->batch * p->block_table_stride, 4, error)) ||
-        !(p->slot_mapping = allocate(p, "slot_mapping", p->store_tokens, 8, error)))
+        !(p->slot_mapping = allocate(p, "slot_mapping", p->store_tokens, 8, error)) ||
+        ((p->problem.features & KVG_FEATURE_SINKS) &&
+         !(p->sinks = allocate(p, "sinks", c->q_heads, 4, error))))
         return -1;
     p->k_pages.data = p->k_cache;
     p->v_pages.data = p->v_cache;

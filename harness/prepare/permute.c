@@ -87,6 +87,8 @@ static void move_tables(const struct maps *m, struct kvg_permuted *out)
             out->row[i] = out->cu_q_lens[sequence_to(m, b)] + (i - p->cu_q_lens[b]);
     for (int64_t h = 0; h < p->problem.q_heads; h++)
         out->head[h] = q_head_to(m, h);
+    for (int64_t h = 0; p->sinks && h < p->problem.q_heads; h++)
+        out->sinks[out->head[h]] = p->sinks[h];
 }
 
 static void move_query(const struct kvg_prepared *p, struct kvg_permuted *out)
@@ -118,9 +120,11 @@ static int allocate(const struct kvg_prepared *p, struct kvg_permuted *out)
         .row = malloc(rows * sizeof *out->row + 1),
         .head = malloc(heads * sizeof *out->head + 1),
         .prefix_lens = malloc(batch * sizeof *out->prefix_lens + 1),
+        .sinks = p->sinks ? malloc(heads * sizeof *out->sinks) : NULL,
     };
     return out->block_table && out->seq_lens && out->cu_q_lens && out->q && out->q_scale && out->k_scale &&
-                   out->v_scale && out->k_cache && out->v_cache && out->row && out->head && out->prefix_lens
+                   out->v_scale && out->k_cache && out->v_cache && out->row && out->head &&
+                   out->prefix_lens && (out->sinks || !p->sinks)
                ? 0
                : -1;
 }
@@ -162,6 +166,7 @@ void kvg_permuted_free(struct kvg_permuted *m)
     free(m->row);
     free(m->head);
     free(m->prefix_lens);
+    free(m->sinks);
     *m = (struct kvg_permuted){0};
 }
 

@@ -20,6 +20,7 @@ struct kvg_permuted {
     int32_t *block_table;     /* [batch, block_table_stride] */
     int32_t *seq_lens;        /* [batch] */
     int32_t *cu_q_lens;       /* [batch + 1] */
+    float *sinks;             /* [q_heads], or NULL without sinks */
     void *q;                  /* as p->q, or p->q8 on path fp8 */
     float *q_scale, *k_scale; /* as in p: [kv_heads] or [1] */
     float *v_scale;

@@ -44,6 +44,7 @@ struct kvg_prepared {
     int64_t *cu_kv_lens; /* [batch + 1]: first row of each sequence in k and v below */
     int64_t total_q, total_kv;
     int32_t *prefix_lens; /* [batch] if the mask is prefix, else NULL */
+    float *sinks;         /* [q_heads], or NULL without sinks */
 
     /* Unquantised tensors, bf16, contiguous. */
     uint16_t *q; /* [total_q, q_heads, head_dim]; no rows in phase store */
@@ -103,6 +104,9 @@ struct kvg_views_sizes kvg_prepared_sizes(const struct kvg_prepared *p);
 struct kvg_pages kvg_prepared_pages(const struct kvg_prepared *p, int is_v, void *buffer);
 /* The address of the first element of a tensor of rows in `buffer`. */
 void *kvg_rows_begin(const struct kvg_rows_view *view, int64_t element_bytes, const void *buffer);
+
+/* The lse of a row of this query head that sees no key: its sink, or -infinity. */
+double kvg_prepared_empty_lse(const struct kvg_prepared *p, int64_t q_head);
 
 /* The mask, for the reference. */
 struct kvg_ref_mask kvg_prepared_mask(const struct kvg_prepared *p);

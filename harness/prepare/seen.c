@@ -29,7 +29,8 @@ void kvg_seen_host(const struct kvg_prepared *p, struct kvg_seen *seen)
                               .seq_lens = p->seq_lens,
                               .cu_q_lens = p->cu_q_lens,
                               .slot_mapping = p->slot_mapping,
-                              .prefix_lens = p->prefix_lens};
+                              .prefix_lens = p->prefix_lens,
+                              .sinks = p->sinks};
 }
 
 struct piece {
@@ -85,6 +86,8 @@ static int list_pieces(const struct kvg_prepared *p, struct piece pieces[MOST_PI
     pieces[n++] = PIECE(cu_q_lens, p->cu_q_lens, (p->problem.batch + 1) * (int64_t)sizeof(int32_t));
     if (p->prefix_lens)
         pieces[n++] = PIECE(prefix_lens, p->prefix_lens, p->problem.batch * (int64_t)sizeof(int32_t));
+    if (p->sinks)
+        pieces[n++] = PIECE(sinks, p->sinks, p->problem.q_heads * (int64_t)sizeof(float));
     return n;
 }
 

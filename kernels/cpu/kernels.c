@@ -24,9 +24,11 @@ enum { AMX_TILE_ROWS = 16 }; /* the most rows a tile register holds */
     .summary = text, .device = KVG_DEVICE_CPU, .rank = kernel_rank
 
 /* Every row of a tile is found through the block table, so pages may have any size and any number of owners. A
- * store divides by any block_size. A mask only decides which keys of a tile count (kvg_visible). */
+ * store divides by any block_size. A mask only decides which keys of a tile count (kvg_visible), and a
+ * sink joins the row sum at the end. */
 #define ATTENTION_FEATURES                                                                                   \
-    (KVG_FEATURE_SHARED_PAGES | KVG_FEATURE_SMALL_PAGES | KVG_FEATURE_CHUNKED_MASK | KVG_FEATURE_PREFIX_MASK)
+    (KVG_FEATURE_SHARED_PAGES | KVG_FEATURE_SMALL_PAGES | KVG_FEATURE_CHUNKED_MASK |                         \
+     KVG_FEATURE_PREFIX_MASK | KVG_FEATURE_SINKS)
 
 #define STORE_KERNEL(isa, ISA, text)                                                                         \
     static int store_##isa##_supports(const struct kvg_problem *problem, char *why, size_t size)             \

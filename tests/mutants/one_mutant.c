@@ -72,6 +72,7 @@ static unsigned break_rules_by_attention(const struct kvg_kernel *kernel, struct
             .workspace = b.workspace,
             .workspace_bytes = space,
             .prefix_lens = p->prefix_lens,
+            .sinks = p->sinks,
         };
         broken = kernel->attention(&a) ? (1u << RULES) - 1u : rules_broken(p, &item->r, b.a, b.b);
     }

@@ -66,6 +66,7 @@ static inline void random_case(struct kvg_case *c)
     c->window = random_between(0, 1) ? 0 : random_between(1, 5000);
     c->soft_cap = caps[random_between(0, 5)];
     c->softmax_scale = random_between(0, 2) ? 0 : (double)(float)(0.001 * (double)random_between(1, 999));
+    c->sinks = (enum kvg_sinks)random_between(0, 2);
     c->accumulate = (enum kvg_accumulate)random_between(0, 2);
     c->flush_tiles = c->accumulate == KVG_ACCUMULATE_HOPPER_TWO_LEVEL ? random_between(1, 9) : 0;
     c->threads = random_between(0, 64);
@@ -85,7 +86,8 @@ static inline int same_case(const struct kvg_case *a, const struct kvg_case *b)
            a->mask == b->mask && a->window == b->window && a->soft_cap == b->soft_cap &&
            a->softmax_scale == b->softmax_scale && a->threads == b->threads &&
            a->accumulate == b->accumulate && a->flush_tiles == b->flush_tiles && a->seed == b->seed &&
-           a->cache_state == b->cache_state && a->chunk == b->chunk && a->prefix == b->prefix;
+           a->sinks == b->sinks && a->cache_state == b->cache_state && a->chunk == b->chunk &&
+           a->prefix == b->prefix;
 }
 
 /* The complete case of a text. 0, or -1 with the contradiction in error. */

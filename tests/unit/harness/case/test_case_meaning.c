@@ -44,7 +44,7 @@ static void completing_is_idempotent(void **unused)
 {
     (void)unused;
     int completed = 0;
-    for (int i = 0; i < 5000; i++) {
+    for (int i = 0; i < 10000; i++) {
         struct kvg_case c, again;
         struct kvg_error error = {0};
         char text[KVG_CASE_STRING_MAX];
@@ -210,6 +210,7 @@ static void problem_is_the_case(void **unused)
     struct kvg_case c;
     struct kvg_error error = {0};
     struct kvg_problem p;
+    char why[256];
     (void)unused;
     assert_int_equal(
         complete_case("phase=append path=fp8 batch=3 context=1000 q_len=5 heads=28/4 head_dim=64 "
@@ -241,6 +242,14 @@ static void problem_is_the_case(void **unused)
     kvg_case_problem(&c, &p);
     assert_int_equal(p.q_dtype, KVG_BF16);
     assert_int_equal(p.kv_dtype, KVG_E5M2);
+    assert_true(p.features == 0);
+    assert_int_equal(complete_case("sinks=large", &c, &error), 0);
+    kvg_case_problem(&c, &p);
+    assert_true(p.features == KVG_FEATURE_SINKS);
+    assert_false(kvg_case_without_meaning(&c, why, sizeof why));
+    assert_int_equal(complete_case("phase=store sinks=normal", &c, &error), 0);
+    assert_true(kvg_case_without_meaning(&c, why, sizeof why));
+    assert_non_null(strstr(why, "sinks"));
     assert_int_equal(complete_case("kv_cache_dtype=auto phase=store", &c, &error), 0);
     kvg_case_problem(&c, &p);
     assert_int_equal(p.kv_dtype, KVG_BF16);

@@ -58,6 +58,7 @@ static const struct choice choices[] = {
     {KVG_AXIS_SOFT_CAP, {"0", "0", "2", "30"}},
     {KVG_AXIS_SOFTMAX_SCALE, {"auto", "auto", "0.03", "0.3"}},
     {KVG_AXIS_THREADS, {"1", "2", "3"}},
+    {KVG_AXIS_SINKS, {"off", "off", "normal", "large"}},
 };
 
 static void choose(struct rng *r, struct kvg_case *c, const struct choice *choice)
@@ -78,8 +79,10 @@ static int random_case(struct rng *r, struct kvg_case *c)
     kvg_case_default(c);
     for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++)
         choose(r, c, &choices[i]);
-    if (c->phase == KVG_PHASE_STORE)
+    if (c->phase == KVG_PHASE_STORE) {
         c->path = KVG_PATH_NONE;
+        c->sinks = KVG_SINKS_OFF;
+    }
     if (c->phase == KVG_PHASE_PREFILL && c->context > 65)
         c->context = 65;
     if (c->batch > 9 && c->phase != KVG_PHASE_DECODE)
@@ -96,7 +99,8 @@ static int random_case(struct rng *r, struct kvg_case *c)
     if (c->mask == KVG_MASK_CHUNKED && strcmp(c->input, "faint") == 0)
         strcpy(c->input, "normal"); /* few keys in sight */
     if (strcmp(c->input, "far_logits") == 0) {
-        c->softmax_scale = 0; /* larger logits have rounding errors beside which zeros would pass */
+        c->sinks = KVG_SINKS_OFF; /* beside logits so far below zero a sink leaves nothing */
+        c->softmax_scale = 0;     /* larger logits have rounding errors beside which zeros would pass */
         c->path = c->path == KVG_PATH_FP8 ? KVG_PATH_DEQUANT : c->path;
     }
     if (strcmp(c->input, "faint") == 0)

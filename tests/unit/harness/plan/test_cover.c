@@ -414,7 +414,7 @@ static void a_run_says_what_it_leaves_out(void **state)
     c[1] =
         case_of("kernel=cpu/dequant_scalar context=201 batch=3 calibration=random_tokens scheme=per_head "
                 "layout=HND views=padded lengths=ragged window=9 soft_cap=2 softmax_scale=0.1 phase=append "
-                "q_len=4 mask=causal block_size=5");
+                "q_len=4 mask=causal block_size=5 sinks=normal");
     c[2] = case_of("kernel=cpu/dequant_scalar lengths=1x65+17x65");
     assert_int_equal(kvg_check_missing("cpu/dequant_scalar", c, 3, text, sizeof text, &error), 0);
     assert_string_equal(text, "chunked masks"); /* in decode the prefix mask is the causal one */
@@ -425,7 +425,7 @@ static void a_run_says_what_it_leaves_out(void **state)
     assert_non_null(strstr(text, "chunked masks"));
     assert_non_null(strstr(text, "prefix masks"));
     assert_int_equal(kvg_check_missing("cpu/dequant_scalar", c, 1, text, 50, &error), 0);
-    assert_string_equal(text, "batch above 1, scales other than 1, and 12 more");
+    assert_string_equal(text, "batch above 1, scales other than 1, and 13 more");
 }
 
 int main(void)

@@ -37,6 +37,7 @@ static struct kvg_case base_case(enum kvg_path path, enum kvg_layout layout, enu
     c.layout = layout;
     c.lengths = KVG_LENGTHS_RAGGED;
     c.threads = 1;
+    c.sinks = path == KVG_PATH_FP8 ? KVG_SINKS_LARGE : KVG_SINKS_NORMAL;
     c.seed = 11;
     return c;
 }
@@ -111,6 +112,8 @@ static void check(const struct kvg_case *c, enum kvg_rearrangement which)
     a.seq_lens = m.seq_lens;
     a.cu_q_lens = m.cu_q_lens;
     a.mask.prefix_lens = a.mask.prefix_lens ? m.prefix_lens : NULL;
+    assert_non_null(a.sinks);
+    a.sinks = m.sinks;
     attend(&a, &p, m.cu_q_lens, moved, lse_moved);
     kvg_permuted_restore(&p, &m, moved, c->head_dim * (int64_t)sizeof *moved, back);
     kvg_permuted_restore(&p, &m, lse_moved, (int64_t)sizeof *lse_moved, lse_back);
