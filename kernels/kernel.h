@@ -229,7 +229,7 @@ struct kvg_arithmetic {
     enum kvg_rounding accumulator_rounding;
     /* ---- order */
     /* Keys between two updates of the running maximum. Tiles start at multiples of `tile`, counted from
-     * the first key of the split. */
+     * the first key of the split. 0 = the whole split: its maximum is known before P is rounded. */
     int64_t tile;
     /* 1: the last tile of a split is taken first (FlashAttention-3). */
     int tile_last_first;
