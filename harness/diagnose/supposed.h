@@ -5,7 +5,10 @@
 #ifndef KVG_HARNESS_DIAGNOSE_SUPPOSED_H
 #define KVG_HARNESS_DIAGNOSE_SUPPOSED_H
 
-#include "suppose.h"
+#include "harness/prepare/prepared.h"
+#include "suppositions.h"
+
+struct kvg_suppose_case;
 
 struct row {
     const struct kvg_suppose_case *s;
