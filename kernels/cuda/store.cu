@@ -322,4 +322,5 @@ extern "C" const struct kvg_kernel kvg_cuda_store = {
     quantize_q,
     NULL,
     NULL,
+    0, /* no features */
 };

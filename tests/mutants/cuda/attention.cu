@@ -350,7 +350,8 @@ static int run(int fault, const struct kvg_attention_args *a)
                                                   NULL,                                                      \
                                                   NULL,                                                      \
                                                   attention_##id,                                            \
-                                                  NULL};
+                                                  NULL,                                                      \
+                                                  0};
 #include "faults.def"
 #undef MUTANT
 
