@@ -42,13 +42,13 @@ static void print_memory_line(struct kvg_table *t, const struct kvg_row *row)
             row->kv_cache_dtype, row->scheme);
     kvg_put_cell(t->out, 8, kvg_cell_digits(row->bytes_per_token, 5, c[0]));
     kvg_put_cell(t->out, 8, kvg_cell_fixed(row->bytes_vs_bf16, 3, c[1]));
-    kvg_put_cell(t->out, 12, kvg_cell_fixed(row->tokens_per_gib, 0, c[2]));
+    kvg_put_cell(t->out, shows_details(t) ? 12 : 11, kvg_cell_fixed(row->tokens_per_gib, 0, c[2]));
     if (shows_details(t)) {
         fprintf(t->out, " %8lld", (long long)row->scale_bytes);
         kvg_put_cell(t->out, 8,
                      kvg_cell_fixed(total > 0 ? 100.0 * (double)row->waste_bytes / total : NAN, 1, c[3]));
     }
-    fprintf(t->out, "  %s\n", kvg_cell_case(row, c[4]));
+    fprintf(t->out, "%s%s\n", shows_details(t) ? "  " : " ", kvg_cell_case(row, c[4]));
 }
 
 int kvg_table_memory(struct kvg_table *t)
@@ -60,9 +60,10 @@ int kvg_table_memory(struct kvg_table *t)
         return -1;
     if (picks.count > 0) {
         kvg_table_heading(t, "Memory of one layer's K and V, at the longest context measured");
-        fprintf(t->out, "  %-12s%8s  %-*s%-11s%8s%8s%12s%s  %s\n", "heads, page", "context",
-                kvg_dtype_width(t->results), "dtype", "scheme", "B/token", "vs bf16", "tokens/GiB",
-                shows_details(t) ? " scales B tails %" : "", "case");
+        fprintf(t->out, "  %-12s%8s  %-*s%-11s%8s%8s%*s%s%s\n", "heads, page", "context",
+                kvg_dtype_width(t->results), "dtype", "scheme", "B/token", "vs bf16",
+                shows_details(t) ? 12 : 11, "tokens/GiB", shows_details(t) ? " scales B tails %  " : " ",
+                "case");
     }
     for (int64_t begin = 0, end; begin < picks.count; begin = end) {
         end = kvg_group_end(&picks, begin, kvg_key_prefix(picks.picks[begin].key, 1));
