@@ -283,6 +283,18 @@ static int times_anything(const struct kvg_run_command *command, const struct kv
     return 0;
 }
 
+/* read_roof of /machine is that of the CPU, also in a run on a GPU, where the name misleads: there it is also
+ * called host_read_roof. */
+static int add_host_roof(struct kvg_facts *machine, struct kvg_error *error)
+{
+    const struct kvg_fact *gpu = kvg_facts_find(machine, "gpu"), *read = kvg_facts_find(machine, "read_roof");
+    if (!gpu || !gpu->text || strcmp(gpu->text, "none") == 0 || !read || read->text)
+        return 0;
+    if (kvg_facts_set_number(machine, "host_read_roof", read->number))
+        return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory");
+    return 0;
+}
+
 /* Names the files and opens the journal of a new run or of an earlier one. */
 static int open_files(const struct kvg_run_command *command, int argc, char **argv,
                       const struct kvg_plan *plan, struct kvg_worker *worker, struct kvg_run_files *files,
@@ -306,6 +318,8 @@ static int open_files(const struct kvg_run_command *command, int argc, char **ar
         failed = kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory");
     if (!failed)
         failed = kvg_worker_add_roofs(worker, threads, times_anything(command, plan), &machine, error);
+    if (!failed)
+        failed = add_host_roof(&machine, error);
     if (!failed)
         failed = kvg_run_files_create(files, &run, &machine, error);
     kvg_facts_free(&run);
