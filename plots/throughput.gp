@@ -5,6 +5,9 @@
 # the roofs, as means over the lines: context, read, gather of bf16, gather of FP8, cache, arithmetic, copy (1e9/s).
 data = ARG1; picture = ARG2; form = ARG3 # load replaces the arguments
 dir = ""; do for [k = 1:strlen(ARG0)] { if (ARG0[k:k] eq "/") { dir = ARG0[1:k] } }
+# Names with kernels are long: then the key has one column, and the picture is higher.
+long_names = strstrt(ARG6, "@") > 0
+if (long_names) { high = 480 + 19 * (words(ARG6) + 3) }
 load dir."common.gp"
 load dir."context_axis.gp"
 
@@ -47,10 +50,10 @@ do for [k = 1:words(wanted)] {
 m = words(roofs)
 # A single gather roof needs no dtype in its name.
 if (!has(roofs, "3") || !has(roofs, "4")) { alike = 1 }
-roof(k) = int(word(roofs, k))
+roof(k) = k > words(roofs) ? 2 : int(word(roofs, k)) # gnuplot evaluates the first turn of a loop without turns
 
-columns = 2
-foot = (18 + 19.0 * ceil((n + m) / 2.0)) / high
+columns = long_names ? 1 : 2
+foot = (18 + 19.0 * ceil((n + m) / (1.0 * columns))) / high
 set multiplot title ARG4."\n".ARG5 noenhanced
 set rmargin at screen 1 - 16.0 / wide
 set bmargin at screen foot + 52.0 / high; set tmargin at screen 1 - 58.0 / high
