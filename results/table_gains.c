@@ -47,6 +47,10 @@ static void say_not_known(struct kvg_table *t, const struct kvg_gain *g, const c
             "Not known whether %s is faster than auto (bf16) at context %lld: %s times as fast, but "
             "the rows keep too few samples to tell.",
             g->name, (long long)g->longest, times);
+    else if (g->ratio.low < 1 && g->ratio.high > 1)
+        kvg_table_say(t,
+                      "Not known whether %s is faster than auto (bf16) at context %lld: %s times as fast%s.",
+                      g->name, (long long)g->longest, times, interval);
     else
         kvg_table_say(t,
                       "Not known whether %s is faster than auto (bf16) at context %lld: %s times as fast%s, "
