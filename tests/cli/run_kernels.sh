@@ -17,6 +17,15 @@ echo "--- the id of a case"
 id=$("$KVGAUGE" show c.h5 --format csv --columns case_id | tr -d '"\r' | sed -n '2s/^\(........\).*/\1/p')
 case=$("$KVGAUGE" show c.h5 --format csv --columns case_string | tr -d '"\r' | sed -n 2p)
 [ "$("$KVGAUGE" list --case "$id" --file c.h5)" = "$case" ] && echo "found in the file"
+cat > two.yaml <<'YAML'
+name: two
+sweeps:
+  - {phase: decode, context: [40, 48], heads: 4/2, head_dim: 32, kernel: cpu/dequant_scalar, cache_state: none, threads: 1}
+YAML
+"$KVGAUGE" run --suite two.yaml --quiet --out e.h5
+"$KVGAUGE" show e.h5 --format csv --columns case_id,case_string | tr -d '"\r' | tail -n +2 | while IFS=, read -r id string; do
+    [ "$("$KVGAUGE" list --suite two.yaml --case "${id:0:8}")" = "$string" ] && echo "found in the suite"
+done
 "$KVGAUGE" list --suite accumulation --case 00000000 2>&1; echo "exit $?"
 "$KVGAUGE" list --case 00000000 --file c.h5 2>&1; echo "exit $?"
 "$KVGAUGE" list --file c.h5 2>&1; echo "exit $?"
