@@ -40,15 +40,20 @@ static struct kvg_row *add(struct kvg_results *results, const char *dtype, const
     return row;
 }
 
-static char *print(const struct kvg_results *results, int all, int colour)
+static char *print_wide(const struct kvg_results *results, int all, int colour, int width)
 {
     char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
-    const struct kvg_table_options options = {.path = "f.h5", .all = all, .colour = colour};
+    const struct kvg_table_options options = {.path = "f.h5", .all = all, .colour = colour, .width = width};
     assert_int_equal(kvg_table_print(out, results, &options), 0);
     assert_int_equal(fclose(out), 0);
     return text;
+}
+
+static char *print(const struct kvg_results *results, int all, int colour)
+{
+    return print_wide(results, all, colour, 0);
 }
 
 /* The text must hold `part`, line breaks counting as blanks. */
@@ -301,12 +306,7 @@ static void quantising_q_counts(void **state)
     expect(text, "  2.00  00000002");
     expect(text, "fp8_e4m3 on path fp8 is faster than auto (bf16) from context 1024 on, 2.00 times");
     free(text);
-    text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    const struct kvg_table_options narrow = {.path = "f.h5", .colour = 0, .width = 80};
-    assert_int_equal(kvg_table_print(out, &results, &narrow), 0);
-    assert_int_equal(fclose(out), 0);
+    text = print_wide(&results, 0, 0, 80);
     expect(text, "time + Q"); /* no room for two columns: the sum alone */
     expect(text, "cpu/x               1.00 ms");
     expect_not(text, "800 us");
@@ -392,7 +392,7 @@ static void predictions_have_a_part_of_their_own(void **state)
     for (int64_t context = 1024; context <= 1024 << 8; context *= 2)
         predict(&results, "hopper", context, 0.999, 1.25, 0.25);
     predict(&results, "hopper", 1000, 0.9, 0.9, 0.1);
-    char *text = print(&results, 0, 0);
+    char *text = print_wide(&results, 0, 0, 120);
     expect(text, "1. Predicted, not measured");
     expect_not(text, "Correctness");
     expect(text,
@@ -405,6 +405,10 @@ static void predictions_have_a_part_of_their_own(void **state)
     expect(text, "hopper_two_level:16         -       -       -   0.976       -");
     assert_true(strstr(text, "hopper_two_level  ") < strstr(text, "hopper_two_level:16"));
     expect(text, "Only the 9 longest contexts are shown.");
+    free(text);
+    text = print_wide(&results, 0, 0, 80); /* 47 columns before the contexts, 8 for each */
+    expect(text, "gain                      32k     64k    128k    256k");
+    expect(text, "Only the 4 longest contexts are shown; a wider terminal shows more.");
     free(text);
     kvg_results_free(&results);
 }
