@@ -229,7 +229,7 @@ struct kvg_arithmetic {
     enum kvg_rounding accumulator_rounding;
     /* ---- order */
     /* Keys between two updates of the running maximum. Tiles start at multiples of `tile`, counted from
-     * the first key of the split. */
+     * the first key of the split. 0 = the whole split: its maximum is known before P is rounded. */
     int64_t tile;
     /* 1: the last tile of a split is taken first (FlashAttention-3). */
     int tile_last_first;
@@ -243,7 +243,8 @@ struct kvg_arithmetic {
      * others the output must be correct, but may have other bits. Ignored unless `deterministic` is 1. */
     int same_bits_under;
     /* 1: the sink is the first value of the running maximum, as if it were a key before all others, so P is
-     * rounded relative to it. 0: the sink joins the row sum at the end, and P does not depend on it. */
+     * rounded relative to it. With several splits, this is so in the first one with a visible key. 0: the sink
+     * joins the row sum at the end, and P does not depend on it. */
     int sink_in_maximum;
 };
 

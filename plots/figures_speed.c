@@ -139,7 +139,7 @@ static int throughput_figure(struct plotter *p, const struct kvg_picks *picks, i
 {
     const struct kvg_row *row = picks->picks[begin].row;
     struct figure f = {0};
-    char tokens[32] = "", unit[32] = "_gpu";
+    char tokens[32] = "", unit[32] = "_gpu", lengths[24];
     int hot = strcmp(row->cache_state, "hot") == 0, math = kvg_bound_by_arithmetic(row);
     int append = strcmp(row->phase, "append") == 0, store = strcmp(row->phase, "store") == 0;
     if (append)
@@ -150,7 +150,9 @@ static int throughput_figure(struct plotter *p, const struct kvg_picks *picks, i
              row->phase, tokens, row->cache_state, (long long)row->batch, (long long)row->q_heads,
              (long long)row->kv_heads, (long long)row->head_dim, (long long)row->block_size, row->layout,
              unit);
-    add_to_name(&f, kvg_value_unless(row->lengths, "uniform"));
+    kvg_lengths_word(row, lengths, sizeof(lengths));
+    add_to_name(&f, kvg_value_unless(lengths, "uniform"));
+    add_to_name(&f, row->shared_pages > 0 ? "shared" : "");
     add_to_name(&f, row->window > 0 ? "window" : "");
     add_to_name(&f, row->soft_cap > 0 ? "cap" : "");
     add_to_name(&f, kvg_value_unless(row->views, "dense"));

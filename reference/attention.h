@@ -28,6 +28,9 @@
  *   visible keys: first .. last (struct kvg_ref_mask), the last query aligned with the last key
  *
  * Without a visible key out is 0 and lse is -infinity.
+ *
+ * A sink z of the query head is one more key: its logit is z, neither scaled nor capped, and its value is 0. So
+ * it is in the denominator of p and in lse, and without a visible key lse is z.
  */
 #ifndef KVG_REFERENCE_ATTENTION_H
 #define KVG_REFERENCE_ATTENTION_H
@@ -76,7 +79,8 @@ struct kvg_ref_attention {
     double softmax_scale;
     double soft_cap; /* 0 = none */
     struct kvg_ref_mask mask;
-    int threads; /* >= 1 */
+    int threads;        /* >= 1 */
+    const float *sinks; /* [q_heads], or NULL: no sinks */
 };
 
 /* Visible keys [*first, *last] of query q_index of sequence `seq`; *last < *first when there is none. */
@@ -106,6 +110,8 @@ struct kvg_ref_emulation {
     int tile_last_first;      /* 1: the last tile of a split is taken first */
     int64_t split_tokens;     /* keys of a split; 0 = one split */
     int split_from_window;    /* 1: splits are counted from the first visible key; 0: from key 0 */
+    int sink_in_maximum;      /* 1: the sink begins the running max of the first split with a visible key;
+                                 0: it joins the row sum at the end */
 };
 
 /* `out` is the output in FP32, before it is rounded to the output dtype. */
@@ -139,13 +145,19 @@ struct kvg_ref_bound_model {
     double logit_rel, logit_abs;
     double p_rel, p_abs; /* E4M3: 2^-4 and 2^-18; BF16: 2^-8 and 0; F32: 2^-24 and 0 */
     struct kvg_ref_floors floors;
+    int sink_in_maximum; /* 1: p_max is the weight of the sink where that is larger */
 };
+
+/* Beyond this the keys have no weight that a double can hold. */
+#define KVG_REF_SUNK_MOST 700.0
 
 /* Sums for an error bound. All arrays are [rows * head_dim] unless said otherwise; any may be NULL.
  *
  *   p_j  exact softmax weight of key j
  *   v_j  value of key j, its scale included
  *   o    exact output
+ *
+ * A sink is one more key of the sums, whose value is 0 and whose delta and eta are 0.
  *
  * The sums are taken in FP32. Each is then made larger (`shrink`: smaller) by what FP32 can lose, so that no
  * bound comes out too small. They are too large by less than 1e-4 of themselves, with two exceptions:
@@ -169,6 +181,8 @@ struct kvg_ref_terms {
     double *eta_sum;     /* [rows] sum eta: needed where the row sum adds rounded P */
     double *delta_mean;  /* [rows] sum p delta: to first order the error bound of the lse */
     double *grow;        /* [rows] sum p (e^delta - 1) */
+    double *sunk; /* [rows] how far the sink raises the lse: lse - ln sum_j e^(s_j) over the keys, at most
+                            KVG_REF_SUNK_MOST; 0 without a sink */
 };
 
 /* The exact output, as kvg_ref_attention_f32, and the terms. */

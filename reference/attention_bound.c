@@ -249,7 +249,11 @@ static void begin_row(const struct bound *b, const struct kvg_rows *rows, const 
     const int64_t n = rows->plans[g->row + r].index, at = r * s->span + (from - first);
     const double factor = kvg_v_factor(rows, g->kv_head), sum = b->exact.sum[n];
     /* How far the largest logit of the row is above that of the piece; 1000 stands for all larger ones. */
-    const double above = b->exact.max[n] - piece_max, p_max = kvg_exp2(above > 1000 ? 1000 : above);
+    const double above = b->exact.max[n] - piece_max;
+    /* The same of the largest weight to which P is rounded relative. */
+    const double sink = rows->plans[g->row + r].sink - piece_max;
+    const double top = model->sink_in_maximum && sink > above ? sink : above;
+    const double p_max = kvg_exp2(top > 1000 ? 1000 : top);
     float least;
     row->weight = sum == 0 ? 0 : kvg_exp2(-above) / sum; /* NaN is not 0 */
     row->p_rel = (float)model->p_rel;
@@ -412,12 +416,17 @@ static void put_terms(const struct kvg_rows *rows, const struct kvg_row_plan *ro
         put(element[i], row->index, rows->a->head_dim, seen ? record + source * rows->dim : NULL);
     }
     const double *sum = seen ? record + OF_ROW(rows->dim) : NULL;
-    /* The weights add up to 1, so both are lower bounds of sum p e^-delta. */
-    const double shrink = seen ? fmax(sum[SHRINK], 1 - sum[FLAT]) : 0;
+    /* The weights add up to 1, so both are lower bounds of sum p e^-delta. The sink has no delta. */
+    double shrink = 0;
+    if (seen) {
+        const double sink = kvg_sink_weight(row, b->exact.max[row->index]) / b->exact.sum[row->index];
+        shrink = fmax(sum[SHRINK] + (sink > 0 ? sink * (1 - CHUNK_LOSS) : 0), 1 - sum[FLAT]);
+    }
     put(t->shrink, row->index, 1, &shrink);
     put(t->eta_sum, row->index, 1, seen ? &sum[ETA_SUM] : NULL);
     put(t->delta_mean, row->index, 1, seen ? &sum[DELTA_MEAN] : NULL);
     put(t->grow, row->index, 1, seen ? &sum[GROW] : NULL);
+    put(t->sunk, row->index, 1, seen ? &b->exact.sunk[row->index] : NULL);
 }
 
 /* The exact reference of a piece. If the group has a single piece, its bound as well. */
@@ -514,9 +523,12 @@ int kvg_ref_attention_bound(const struct kvg_ref_attention *a, const struct kvg_
     struct bound b = {.model = model, .terms = terms, .exact = {.out = out, .lse = lse}};
     b.exact.max = calloc((size_t)n_rows + 1, sizeof *b.exact.max);
     b.exact.sum = calloc((size_t)n_rows + 1, sizeof *b.exact.sum);
+    b.exact.sunk = calloc((size_t)n_rows + 1, sizeof *b.exact.sunk);
     b.exact.o = calloc((size_t)(n_rows * plan.dim) + 1, sizeof *b.exact.o);
-    const int status = b.exact.max && b.exact.sum && b.exact.o ? run_passes(&plan, &b) : -1;
+    const int made = b.exact.max && b.exact.sum && b.exact.sunk && b.exact.o;
+    const int status = made ? run_passes(&plan, &b) : -1;
     free(b.exact.max);
+    free(b.exact.sunk);
     free(b.exact.sum);
     free(b.exact.o);
     kvg_rows_free(&plan);

@@ -360,6 +360,23 @@ static void emulate_tile(const struct emulation *e, const struct kvg_rows *rows,
         drift_of_tile(e, rows, g, first, last, moving, s, record);
 }
 
+/* The sink as the key before all others, in the split with the first visible key. */
+static void begin_with_sink(const struct emulation *e, const struct kvg_row_plan *row, int64_t first,
+                            int64_t last, double *record)
+{
+    if (!e->how->sink_in_maximum || row->sink == -INFINITY || row->last < row->first || row->first < first ||
+        row->first > last)
+        return;
+    record[MAX] = row->sink;
+    record[SUM] = kvg_exp2(e->offset);
+}
+
+/* The sink if it joins the row sum at the end, else -infinity. */
+static double sink_at_end(const struct emulation *e, const struct kvg_row_plan *row)
+{
+    return e->how->sink_in_maximum && row->last >= row->first ? -INFINITY : row->sink;
+}
+
 static void emulate_split(const struct kvg_rows *rows, const struct kvg_group *g, int64_t piece,
                           struct kvg_scratch *s, double *record, void *context)
 {
@@ -374,6 +391,7 @@ static void emulate_split(const struct kvg_rows *rows, const struct kvg_group *g
         double *row = record + r * stride;
         memset(row, 0, (size_t)stride * sizeof *row);
         row[MAX] = -INFINITY;
+        begin_with_sink(e, &rows->plans[g->row + r], split_first, split_first + rows->piece_tokens - 1, row);
         for (int64_t i = 0; i < SEEN && e->drift; i++)
             drift_of(row, rows->dim).seen[i] = NAN;
     }
@@ -437,17 +455,17 @@ static void merge_drift(const struct emulation *e, const struct kvg_rows *rows, 
 }
 
 /* Replaces the maximum of each split by the weight of the split, which is 0 if the row sees none of its keys.
- * Returns the sum of the weights and writes the largest log-sum-exp to *max. */
+ * Returns the sum of the weights, that of a sink included, and writes the largest log-sum-exp to *max. */
 static double weights_of_splits(const struct emulation *e, double *records, int64_t pieces, int64_t stride,
-                                double *max)
+                                double sink, double *max)
 {
-    double sum = 0;
-    *max = -INFINITY;
+    *max = sink;
     for (int64_t p = 0; p < pieces; p++) {
         double *record = records + p * stride;
         record[MAX] = record[SUM] == 0 ? -INFINITY : record[MAX] + kvg_log2(record[SUM]) - e->offset;
         *max = record[MAX] > *max ? record[MAX] : *max;
     }
+    double sum = sink > -INFINITY ? kvg_exp2(sink - *max) : 0;
     for (int64_t p = 0; p < pieces; p++) {
         double *record = records + p * stride;
         record[MAX] = record[SUM] == 0 ? 0 : kvg_exp2(record[MAX] - *max);
@@ -463,11 +481,12 @@ static void emulate_merge(const struct kvg_rows *rows, const struct kvg_row_plan
     const int64_t dim = rows->a->head_dim, n = row->index;
     const double factor = kvg_v_factor(rows, row->q_head / (rows->a->q_heads / rows->a->kv_heads));
     double max;
-    const double sum = weights_of_splits(e, records, pieces, stride, &max);
+    const double sum = weights_of_splits(e, records, pieces, stride, sink_at_end(e, row), &max);
     if (e->drift)
         merge_drift(e, rows, n, records, pieces, stride, sum, fabs(factor));
     double *total = records + PV;
-    for (int64_t p = 0, seen = 0; p < pieces; p++) {
+    int seen = 0;
+    for (int64_t p = 0; p < pieces; p++) {
         const double *record = records + p * stride;
         if (record[SUM] == 0)
             continue; /* an empty split */
@@ -476,7 +495,7 @@ static void emulate_merge(const struct kvg_rows *rows, const struct kvg_row_plan
         seen = 1;
     }
     for (int64_t d = 0; d < dim && e->out; d++)
-        e->out[n * dim + d] = sum == 0 ? 0 : (float)(factor * (total[d] / sum));
+        e->out[n * dim + d] = !seen || sum == 0 ? 0 : (float)(factor * (total[d] / sum));
     if (e->lse)
         e->lse[n] = sum == 0 ? -INFINITY : (float)((max + kvg_log2(sum)) * KVG_LN2);
 }

@@ -71,6 +71,22 @@ static void join(double *records, int64_t pieces, int64_t stride, int64_t dim)
     total[MAX] = max;
 }
 
+/* The sum holds a sink only up to a limit, far beyond which the sink is the lse. */
+static double lse_of(const struct kvg_row_plan *row, const double *total, int empty)
+{
+    if (empty || row->sink - total[MAX] > 500)
+        return isnan(total[SUM]) ? total[SUM] : row->sink * KVG_LN2;
+    return (total[MAX] + kvg_log2(total[SUM])) * KVG_LN2;
+}
+
+/* As kvg_ref_terms.sunk. `keys` is the row sum without the sink. */
+static double sunk_of(const struct kvg_row_plan *row, const double *total, double keys)
+{
+    const double above = row->sink - total[MAX] - kvg_log2(keys);
+    const double sunk = above > 500 ? above : kvg_log2(total[SUM] / keys);
+    return fmin(fmax(sunk, 0) * KVG_LN2, KVG_REF_SUNK_MOST);
+}
+
 void kvg_exact_merge(const struct kvg_rows *rows, const struct kvg_row_plan *row, double *records,
                      int64_t pieces, int64_t stride, const struct kvg_exact_result *result)
 {
@@ -78,6 +94,8 @@ void kvg_exact_merge(const struct kvg_rows *rows, const struct kvg_row_plan *row
     double nothing[2] = {[MAX] = -INFINITY, [SUM] = 0}, *total = pieces > 0 ? records : nothing;
     join(records, pieces, stride, dim);
     int empty = total[SUM] == 0; /* NaN is not empty */
+    const double keys = total[SUM];
+    total[SUM] += empty ? 0 : kvg_sink_weight(row, total[MAX]);
     double factor = kvg_v_factor(rows, row->q_head / (rows->a->q_heads / rows->a->kv_heads));
     for (int64_t d = 0; d < dim; d++) {
         double o = empty ? 0 : factor * (total[PV + d] / total[SUM]);
@@ -87,7 +105,9 @@ void kvg_exact_merge(const struct kvg_rows *rows, const struct kvg_row_plan *row
             result->o[n * rows->dim + d] = o;
     }
     if (result->lse)
-        result->lse[n] = empty ? -INFINITY : (float)((total[MAX] + kvg_log2(total[SUM])) * KVG_LN2);
+        result->lse[n] = (float)lse_of(row, total, empty);
+    if (result->sunk && row->sink > -INFINITY)
+        result->sunk[n] = empty ? 0 : sunk_of(row, total, keys);
     if (result->max)
         result->max[n] = total[MAX];
     if (result->sum)

@@ -51,7 +51,8 @@ static void one_row(const struct kvg_ref_attention *a, const struct kvg_ref_row 
                      s->q);
     double scale = a->softmax_scale * head_scale(a->q_scale, a->q_scale_stride, g) *
                    head_scale(a->k.scale, a->k.scale_stride, g);
-    double max = -INFINITY, sum = 0;
+    const double sink = a->sinks ? (double)a->sinks[row->q_head] : -INFINITY;
+    double max = sink, sum = sink > -INFINITY ? 1 : 0;
     for (int64_t j = first; j <= last; j++) {
         double dot = 0;
         load(&a->k, row->seq, j, g, dim, s->kv);
@@ -59,7 +60,10 @@ static void one_row(const struct kvg_ref_attention *a, const struct kvg_ref_row 
             dot += (double)s->q[d] * (double)s->kv[d];
         double logit = a->soft_cap > 0 ? a->soft_cap * tanh(scale * dot / a->soft_cap) : scale * dot;
         s->weight[j - first] = logit;
-        max = fmax(max, logit);
+        if (logit > max) {
+            sum = sink > -INFINITY ? exp(sink - logit) : 0;
+            max = logit;
+        }
     }
     for (int64_t d = 0; d < dim; d++)
         out[d] = 0;
@@ -72,7 +76,7 @@ static void one_row(const struct kvg_ref_attention *a, const struct kvg_ref_row 
     }
     for (int64_t d = 0; d < dim && last >= first; d++)
         out[d] = out[d] / sum * head_scale(a->v.scale, a->v.scale_stride, g);
-    *lse = last >= first ? max + log(sum) : -INFINITY;
+    *lse = last >= first ? max + log(sum) : sink;
 }
 
 int kvg_ref_attention_f64(const struct kvg_ref_attention *a, const struct kvg_ref_row *rows, int64_t n_rows,

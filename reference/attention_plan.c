@@ -3,6 +3,7 @@
  * attention_plan.c: which keys a row sees, which rows share a pass, and which thread computes which piece.
  */
 #include "attention_rows.h"
+#include "exp2.h"
 
 #include <omp.h>
 #include <stdlib.h>
@@ -83,6 +84,13 @@ static void plan_row(const struct kvg_rows *rows, const struct kvg_ref_row *row,
         out->plan.scale *= scale_of(a->k.scale, a->k.scale_stride, out->kv_head);
     kvg_ref_visible(&a->mask, row->seq, a->seq_lens[row->seq], q_len, row->q_index, &out->plan.first,
                     &out->plan.last);
+    out->plan.sink = a->sinks ? (double)a->sinks[row->q_head] * KVG_LOG2E : -INFINITY;
+}
+
+double kvg_sink_weight(const struct kvg_row_plan *row, double max)
+{
+    const double above = row->sink - max;
+    return row->sink > -INFINITY && above > -1000 ? kvg_exp2(above < 1000 ? above : 1000) : 0;
 }
 
 /* Rows [row, row + count) become a group. */

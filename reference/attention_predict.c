@@ -213,13 +213,13 @@ static void put_row(const struct predict *e, const struct kvg_group *g, const st
 {
     const struct kvg_row_plan *row = &e->rows->plans[g->row + r];
     const int seen = row->last >= row->first;
-    const double factor = kvg_v_factor(e->rows, g->kv_head);
+    const double factor = kvg_v_factor(e->rows, g->kv_head), above = row->sink - w->max[r];
+    const double sum = (double)w->sum[r] + kvg_sink_weight(row, w->max[r]) * kvg_exp2(e->offset);
     for (int64_t d = 0; d < e->dim && e->out; d++)
-        e->out[row->index * e->dim + d] =
-            seen ? (float)((double)w->o[r * e->dim + d] * (factor / (double)w->sum[r])) : 0;
+        e->out[row->index * e->dim + d] = seen ? (float)((double)w->o[r * e->dim + d] * (factor / sum)) : 0;
     if (e->lse)
         e->lse[row->index] =
-            seen ? (float)((w->max[r] + kvg_log2((double)w->sum[r]) - e->offset) * KVG_LN2) : -INFINITY;
+            (float)((seen && !(above > 500) ? w->max[r] + kvg_log2(sum) - e->offset : row->sink) * KVG_LN2);
 }
 
 static void run_set(const struct predict *e, const struct kvg_group *g, struct work *w)

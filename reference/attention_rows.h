@@ -27,6 +27,7 @@ struct kvg_row_plan {
     int64_t q_index;     /* element of the row's first Q value */
     int32_t q_head;
     double scale; /* softmax_scale * q_scale, times k_scale unless K is scaled before rounding */
+    double sink;  /* logit of the sink in units of log2; -infinity without one */
 };
 
 struct kvg_group {
@@ -120,6 +121,10 @@ static inline void kvg_row_span(const struct kvg_row_plan *row, int64_t first, i
 void kvg_rows_that_see(const struct kvg_rows *rows, const struct kvg_group *g, int64_t first, int64_t last,
                        int64_t *low, int64_t *high);
 
+/* Weight of the sink of a row relative to a logit `max`, both in units of log2. 0 where it is lost in double.
+ * It stays finite: sinks beyond 1000 above `max` weigh as much as one at 1000. */
+double kvg_sink_weight(const struct kvg_row_plan *row, double max);
+
 /* Last key of the block of `token`, at most `last`. Blocks begin at multiples of KVG_BLOCK_TOKENS, so they do
  * not depend on the grouping of rows. */
 static inline int64_t kvg_block_end(int64_t token, int64_t last)
@@ -146,7 +151,8 @@ enum { KVG_EXACT_PIECE = 4096 }; /* keys of a piece */
 /* Results of the exact reference for each row; arrays may be NULL. */
 struct kvg_exact_result {
     float *out, *lse;  /* as kvg_ref_attention_f32 */
-    double *max, *sum; /* [n_rows] largest logit in units of log2, and the row sum relative to it */
+    double *max, *sum; /* [n_rows] largest logit of a key in units of log2, and the row sum relative to it */
+    double *sunk;      /* [n_rows] as in struct kvg_ref_terms */
     double *o;         /* [n_rows, dim padded] the output before rounding; padding untouched */
 };
 /* Record of a row in a piece: its largest logit, the sum of its weights relative to that logit, and, from

@@ -2,6 +2,7 @@
  *
  * group.c: see group.h.
  */
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -128,17 +129,33 @@ const char *kvg_value_unless(const char *value, const char *fallback)
     return strcmp(value, fallback) == 0 ? "" : value;
 }
 
+void kvg_lengths_word(const struct kvg_row *row, char *text, size_t size)
+{
+    uint32_t hash = 2166136261u; /* FNV-1a */
+    if (!isdigit((unsigned char)row->lengths[0])) {
+        snprintf(text, size, "%.16s", row->lengths);
+        return;
+    }
+    for (const char *p = row->lengths; *p; p++)
+        hash = (hash ^ (unsigned char)*p) * 16777619u;
+    snprintf(text, size, "list-%08x", (unsigned)hash);
+}
+
 void kvg_shape_key(const struct kvg_row *row, char *text, size_t size)
 {
+    char lengths[24];
+    kvg_lengths_word(row, lengths, sizeof(lengths));
     const int device = kvg_on_device(row), append = strcmp(row->phase, "append") == 0;
-    snprintf(
-        text, size,
-        "%.40s %d%.20s %.8s %06lld %06lld %06lld %06lld %08lld %.8s %.8s %04lld %.8g %lld %06lld %.12s %.12s",
-        device ? row->device : "", kvg_rank_phase(row->phase), row->phase, row->cache_state,
-        (long long)row->batch, (long long)row->q_heads, (long long)row->kv_heads, (long long)row->head_dim,
-        (long long)row->block_size, row->layout, row->lengths, (long long)(device ? 0 : row->threads),
-        row->soft_cap, (long long)row->window, (long long)(append ? row->q_len : 0),
-        kvg_value_unless(row->views, "dense"), kvg_value_unless(row->mask, "causal"));
+    snprintf(text, size,
+             "%.40s %d%.20s %.8s %06lld %06lld %06lld %06lld %08lld %.8s %s %04lld %.8g %lld %06lld %.12s "
+             "%.24s %lld",
+             device ? row->device : "", kvg_rank_phase(row->phase), row->phase, row->cache_state,
+             (long long)row->batch, (long long)row->q_heads, (long long)row->kv_heads,
+             (long long)row->head_dim, (long long)row->block_size, row->layout, lengths,
+             (long long)(device ? 0 : row->threads), row->soft_cap, (long long)row->window,
+             (long long)(append ? row->q_len : 0), kvg_value_unless(row->views, "dense"),
+             kvg_value_unless(row->mask, "causal"),
+             (long long)(row->shared_pages > 0 ? row->shared_pages : 0));
 }
 
 void kvg_place_words(const struct kvg_row *row, char *text, size_t size)
@@ -151,20 +168,27 @@ void kvg_place_words(const struct kvg_row *row, char *text, size_t size)
 
 void kvg_shape_words(const struct kvg_row *row, char *text, size_t size)
 {
-    char place[80], window[32] = "", cap[32] = "", lengths[32] = "", views[32] = "";
+    char place[80], window[32] = "", cap[32] = "", lengths[32] = "", views[32] = "", shared[40] = "",
+                    mask[40] = "";
     kvg_place_words(row, place, sizeof(place));
     if (row->window > 0)
         snprintf(window, sizeof(window), ", window %lld", (long long)row->window);
     if (row->soft_cap > 0)
         snprintf(cap, sizeof(cap), ", soft cap %g", row->soft_cap);
-    if (kvg_value_unless(row->lengths, "uniform")[0])
+    if (isdigit((unsigned char)row->lengths[0]))
+        snprintf(lengths, sizeof(lengths), ", a list of lengths");
+    else if (kvg_value_unless(row->lengths, "uniform")[0])
         snprintf(lengths, sizeof(lengths), ", %.16s lengths", row->lengths);
     if (kvg_value_unless(row->views, "dense")[0])
         snprintf(views, sizeof(views), ", %.16s views", row->views);
-    snprintf(text, size, "batch %lld, %lld/%lld heads, head_dim %lld, pages of %lld %s, %s%s%s%s%s%s",
+    if (row->shared_pages > 0)
+        snprintf(shared, sizeof(shared), ", %lld shared pages", (long long)row->shared_pages);
+    if (kvg_value_unless(row->mask, "causal")[0])
+        snprintf(mask, sizeof(mask), ", %.24s mask", row->mask);
+    snprintf(text, size, "batch %lld, %lld/%lld heads, head_dim %lld, pages of %lld %s, %s%s%s%s%s%s%s",
              (long long)row->batch, (long long)row->q_heads, (long long)row->kv_heads,
              (long long)row->head_dim, (long long)row->block_size, row->layout, place, window, cap, lengths,
-             views, strcmp(row->mask, "full") == 0 ? ", full mask" : "");
+             views, shared, mask);
 }
 
 void kvg_calibration_label(const struct kvg_row *row, char *text, size_t size)
@@ -189,7 +213,7 @@ int kvg_is_plain(const struct kvg_row *row)
     const int usual_scale =
         !isfinite(row->softmax_scale) || fabs(row->softmax_scale * sqrt((double)row->head_dim) - 1.0) < 1e-6;
     return row->window <= 0 && !(row->soft_cap > 0.0) && usual_scale &&
-           !kvg_value_unless(row->mask, "causal")[0] &&
+           !kvg_value_unless(row->mask, "causal")[0] && !kvg_value_unless(row->sinks, "off")[0] &&
            (kvg_is_captured(row) || row->context >= KVG_PLAIN_CONTEXT);
 }
 

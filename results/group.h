@@ -54,6 +54,8 @@ void kvg_shape_key(const struct kvg_row *row, char *text, size_t size);
 /* The same shape in words, without phase and cache state: "batch 8, 32/8 heads, head_dim 128, pages of 16
  * NHD, 2 threads, ragged lengths". */
 void kvg_shape_words(const struct kvg_row *row, char *text, size_t size);
+/* The kind of lengths in a word: "ragged", or "list-1a2b3c4d" with a hash of the list. */
+void kvg_lengths_word(const struct kvg_row *row, char *text, size_t size);
 /* Where the row ran: the name of the GPU, or "2 threads". */
 void kvg_place_words(const struct kvg_row *row, char *text, size_t size);
 

@@ -2,7 +2,8 @@
  *
  * table_memory.c: the memory that the cache takes, and the errors of the kernels compared with their bounds.
  *
- * The memory is shown for plain attention (kvg_is_plain), the errors for every row.
+ * The memory is shown for plain attention (kvg_is_plain); where there is none, for each window and mask apart. The
+ * errors are shown for every row.
  */
 #include <math.h>
 #include <string.h>
@@ -19,10 +20,12 @@ static int key_of_memory(const struct kvg_row *row, char *text, size_t size)
         !isfinite(row->bytes_per_token) || row->batch < 1)
         return 0;
     /* shape | dtype and scheme | longest context first, single sequence first */
-    snprintf(text, size, "%06lld %06lld %08lld|%d%.16s %d%.16s|%020lld %06lld", (long long)row->kv_heads,
-             (long long)row->head_dim, (long long)row->block_size, kvg_rank_dtype(row->kv_cache_dtype),
-             row->kv_cache_dtype, strcmp(row->scheme, "per_tensor") != 0, row->scheme,
-             (long long)(INT64_MAX - row->context), (long long)row->batch);
+    snprintf(text, size, "%06lld %06lld %08lld|%d%.16s %d%.16s %lld %.24s|%020lld %06lld",
+             (long long)row->kv_heads, (long long)row->head_dim, (long long)row->block_size,
+             kvg_rank_dtype(row->kv_cache_dtype), row->kv_cache_dtype, strcmp(row->scheme, "per_tensor") != 0,
+             row->scheme, (long long)(row->window > 0 ? row->window : 0),
+             kvg_value_unless(row->mask, "causal"), (long long)(INT64_MAX - row->context),
+             (long long)row->batch);
     return 1;
 }
 
@@ -32,9 +35,20 @@ static int shows_details(const struct kvg_table *t)
     return t->width >= 2 + 12 + 8 + 2 + kvg_dtype_width(t->results) + 11 + 8 + 8 + 12 + 9 + 8 + 10;
 }
 
+/* What a row sees less or more than plain attention: "window 1024, mask chunked:8192". Empty where nothing. */
+static const char *sight(const struct kvg_row *row, char *text, size_t size)
+{
+    const char *mask = kvg_value_unless(row->mask, "causal");
+    char window[40] = "";
+    if (row->window > 0)
+        snprintf(window, sizeof window, "  window %lld", (long long)row->window);
+    snprintf(text, size, "%s%s%.24s", window, mask[0] ? "  mask " : "", mask);
+    return text;
+}
+
 static void print_memory_line(struct kvg_table *t, const struct kvg_row *row)
 {
-    char c[5][KVG_CELL], shape[48];
+    char c[5][KVG_CELL], shape[48], seen[80];
     double total = (double)row->kv_cache_bytes + (double)row->waste_bytes;
     snprintf(shape, sizeof(shape), "%lld x %lld, %lld", (long long)row->kv_heads, (long long)row->head_dim,
              (long long)row->block_size);
@@ -48,7 +62,8 @@ static void print_memory_line(struct kvg_table *t, const struct kvg_row *row)
         kvg_put_cell(t->out, 8,
                      kvg_cell_fixed(total > 0 ? 100.0 * (double)row->waste_bytes / total : NAN, 1, c[3]));
     }
-    fprintf(t->out, "%s%s\n", shows_details(t) ? "  " : " ", kvg_cell_case(row, c[4]));
+    fprintf(t->out, "%s%s%s\n", shows_details(t) ? "  " : " ", kvg_cell_case(row, c[4]),
+            sight(row, seen, sizeof seen));
 }
 
 int kvg_table_memory(struct kvg_table *t)

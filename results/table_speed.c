@@ -310,6 +310,8 @@ static int print_speed(struct kvg_table *t, const struct kvg_picks *picks, int64
         snprintf(views, sizeof(views), " views=%.16s", row->views);
     if (kvg_value_unless(row->lengths, "uniform")[0])
         snprintf(lengths, sizeof(lengths), ".*lengths=%.16s", row->lengths);
+    for (char *p = lengths + 2; *p; p++) /* the signs of a list mean something else in a regular expression */
+        *p = *p == '+' || *p == '*' ? '.' : *p;
     kvg_table_trace(
         t, "phase=%s .*batch=%lld .*heads=%lld/%lld .*block_size=%lld layout=%s%s%s .*cache_state=%s",
         row->phase, (long long)row->batch, (long long)row->q_heads, (long long)row->kv_heads,

@@ -35,7 +35,9 @@ enum field_kind {
     FIELD_HEADS,
     FIELD_SOFT_CAP,
     FIELD_SOFTMAX_SCALE,
-    FIELD_ACCUMULATE
+    FIELD_ACCUMULATE,
+    FIELD_LENGTHS,
+    FIELD_MASK
 };
 
 struct field {
@@ -54,7 +56,8 @@ static const char *const observer_words[] = {"static_minmax", "minmax", "memoryl
 static const char *const layout_words[] = {"NHD", "HND", NULL};
 static const char *const views_words[] = {"dense", "padded", "fused", "paired", "head_major", NULL};
 static const char *const lengths_words[] = {"uniform", "ragged", "gaps", NULL};
-static const char *const mask_words[] = {"causal", "full", NULL};
+static const char *const mask_words[] = {"causal", "full", "chunked", "prefix", NULL};
+static const char *const sinks_words[] = {"off", "normal", "large", NULL};
 static const char *const accumulate_words[] = {"fp32", "hopper", "hopper_two_level", NULL};
 static const char *const state_words[] = {"none", "cold", "hot", NULL};
 
@@ -77,14 +80,16 @@ static const struct field fields[KVG_AXIS_COUNT] = {
     [KVG_AXIS_CONTEXT] = {FIELD_INT, AT(context), 1, MAX_TOKENS, NULL},
     [KVG_AXIS_HEADS] = {FIELD_HEADS, AT(q_heads), 1, 4096, NULL},
     [KVG_AXIS_HEAD_DIM] = {FIELD_INT, AT(head_dim), 1, 4096, NULL},
-    [KVG_AXIS_BLOCK_SIZE] = {FIELD_INT, AT(block_size), 8, 1 << 20, NULL},
+    [KVG_AXIS_BLOCK_SIZE] = {FIELD_INT, AT(block_size), 1, 1 << 20, NULL},
+    [KVG_AXIS_SHARED_PAGES] = {FIELD_INT, AT(shared_pages), 0, MAX_TOKENS, NULL},
     [KVG_AXIS_LAYOUT] = {FIELD_WORD, AT(layout), 0, 0, layout_words},
     [KVG_AXIS_VIEWS] = {FIELD_WORD, AT(views), 0, 0, views_words},
-    [KVG_AXIS_LENGTHS] = {FIELD_WORD, AT(lengths), 0, 0, lengths_words},
-    [KVG_AXIS_MASK] = {FIELD_WORD, AT(mask), 0, 0, mask_words},
+    [KVG_AXIS_LENGTHS] = {FIELD_LENGTHS, AT(lengths), 0, 0, lengths_words},
+    [KVG_AXIS_MASK] = {FIELD_MASK, AT(mask), 1, MAX_TOKENS, mask_words},
     [KVG_AXIS_WINDOW] = {FIELD_INT, AT(window), 0, MAX_TOKENS, NULL},
     [KVG_AXIS_SOFT_CAP] = {FIELD_SOFT_CAP, AT(soft_cap), 0, 0, NULL},
     [KVG_AXIS_SOFTMAX_SCALE] = {FIELD_SOFTMAX_SCALE, AT(softmax_scale), 0, 0, NULL},
+    [KVG_AXIS_SINKS] = {FIELD_WORD, AT(sinks), 0, 0, sinks_words},
     [KVG_AXIS_ACCUMULATE] = {FIELD_ACCUMULATE, AT(accumulate), 1, 1 << 20, accumulate_words},
     [KVG_AXIS_THREADS] = {FIELD_INT, AT(threads), 0, 4096, NULL},
     [KVG_AXIS_SEED] = {FIELD_SEED, AT(seed), 0, INT64_MAX, NULL},
@@ -131,25 +136,6 @@ int kvg_axis_find(const char *name, struct kvg_error *error)
 }
 
 /* ------------------------------------------------------------------------------------------ numbers */
-
-int kvg_parse_size(const char *text, int64_t *out)
-{
-    const char *digits = text + (*text == '-');
-    if (!isdigit((unsigned char)*digits))
-        return -1;
-    errno = 0;
-    char *end;
-    int64_t value = strtoll(text, &end, 10);
-    int64_t unit = 1;
-    if (*end == 'k' || *end == 'K')
-        unit = 1024;
-    else if (*end == 'M')
-        unit = 1024 * 1024;
-    end += unit != 1;
-    if (errno || *end || __builtin_mul_overflow(value, unit, out))
-        return -1;
-    return 0;
-}
 
 static int set_integer(const struct kvg_axis_info *info, const char *value, int64_t min, int64_t max,
                        int64_t *out, struct kvg_error *error)
@@ -338,6 +324,49 @@ static int set_accumulate(const struct kvg_axis_info *info, const struct field *
     return 0;
 }
 
+/* A word, or a list or its file. */
+static int set_lengths(const struct kvg_axis_info *info, const struct field *field, const char *value,
+                       struct kvg_case *c, struct kvg_error *error)
+{
+    int word = KVG_LENGTHS_LIST;
+    if (kvg_is_list(value) ? kvg_list_parse(value, c->list, error)
+                           : set_word(info, field, value, &word, error))
+        return -1;
+    c->lengths = (enum kvg_lengths)word;
+    if (c->lengths != KVG_LENGTHS_LIST)
+        c->list[0] = '\0';
+    return 0;
+}
+
+/* causal, full, chunked:N, prefix or prefix:P. */
+static int set_mask(const struct kvg_axis_info *info, const struct field *field, const char *value,
+                    struct kvg_case *c, struct kvg_error *error)
+{
+    char word[64];
+    int chosen;
+    int64_t keys = 0;
+    const char *colon = strchr(value, ':');
+    snprintf(word, sizeof word, "%.*s", colon ? (int)(colon - value) : (int)strlen(value), value);
+    if (set_word(info, field, word, &chosen, error))
+        return -1;
+    const int chunked = chosen == KVG_MASK_CHUNKED, prefix = chosen == KVG_MASK_PREFIX;
+    if (colon && !chunked && !prefix)
+        return kvg_fail(error, KVG_EXIT_USAGE,
+                        "mask: '%s': only chunked and prefix take a number of keys, as in chunked:8k", value);
+    if (chunked && !colon)
+        return kvg_fail(error, KVG_EXIT_USAGE,
+                        "mask: '%s' needs the number of keys of a chunk, as in chunked:8k", value);
+    if (colon && (kvg_parse_size(colon + 1, &keys) || keys < field->min || keys > field->max))
+        return kvg_fail(error, KVG_EXIT_USAGE,
+                        "mask: '%s': '%s' is not a number of keys from %" PRId64 " to %" PRId64
+                        " (k = 1024, M = 1024k)",
+                        value, colon + 1, field->min, field->max);
+    c->mask = (enum kvg_mask)chosen;
+    c->chunk = chunked ? keys : 0;
+    c->prefix = prefix ? keys : 0;
+    return 0;
+}
+
 int kvg_case_set(struct kvg_case *c, enum kvg_axis axis, const char *value, struct kvg_error *error)
 {
     const struct kvg_axis_info *info = &infos[axis];
@@ -372,6 +401,10 @@ int kvg_case_set(struct kvg_case *c, enum kvg_axis axis, const char *value, stru
         return set_softmax_scale(value, at, error);
     case FIELD_ACCUMULATE:
         return set_accumulate(info, field, value, c, error);
+    case FIELD_LENGTHS:
+        return set_lengths(info, field, value, c, error);
+    case FIELD_MASK:
+        return set_mask(info, field, value, c, error);
     }
     return -1; /* not reached: every kind is handled above */
 }
@@ -427,6 +460,15 @@ void kvg_case_get(const struct kvg_case *c, enum kvg_axis axis, char *text, size
         else
             snprintf(text, size, "%s", field->words[c->accumulate]);
         return;
+    case FIELD_LENGTHS:
+        snprintf(text, size, "%s", c->lengths == KVG_LENGTHS_LIST ? c->list : field->words[c->lengths]);
+        return;
+    case FIELD_MASK:
+        if (c->chunk + c->prefix > 0)
+            snprintf(text, size, "%s:%" PRId64, field->words[c->mask], c->chunk + c->prefix);
+        else
+            snprintf(text, size, "%s", field->words[c->mask]);
+        return;
     }
 }
 
@@ -450,6 +492,11 @@ int kvg_case_on_gpu(const struct kvg_case *c)
     return strncmp(c->kernel, "cuda/", strlen("cuda/")) == 0;
 }
 
+int64_t kvg_case_usual_prefix(int64_t context)
+{
+    return context >= 4 ? context / 4 : 1;
+}
+
 int kvg_case_predicts(const struct kvg_case *c)
 {
     return c->accumulate != KVG_ACCUMULATE_FP32;
@@ -471,7 +518,7 @@ void kvg_case_format(const struct kvg_case *c, char text[KVG_CASE_STRING_MAX])
     size_t used = 0;
     text[0] = '\0';
     for (int a = 0; a < KVG_AXIS_COUNT; a++) {
-        char value[128];
+        char value[KVG_CASE_VALUE_MAX];
         kvg_case_get(c, (enum kvg_axis)a, value, sizeof value);
         if (left_out(c, (enum kvg_axis)a, value))
             continue;
@@ -514,6 +561,8 @@ int kvg_case_parse_given(const char *text, struct kvg_case *c, uint32_t *given, 
         return kvg_fail(error, KVG_EXIT_USAGE, "case string: empty; kvgauge list prints case strings");
     if (c->q_len == 0)
         c->q_len = q_len_of_phase(c); /* left_out leaves it out of the string */
+    if (c->mask == KVG_MASK_PREFIX && c->prefix == 0)
+        c->prefix = kvg_case_usual_prefix(c->context);
     if (c->threads == 0 && kvg_case_on_gpu(c))
         c->threads = kvg_cpus_allowed();
     return 0;

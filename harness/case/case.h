@@ -15,13 +15,16 @@
 
 #include <stdint.h>
 #include "kernels/kernel.h"
+#include "lengths.h"
 #include "reference/scales.h"
 #include "results/error.h"
 #include "results/row.h"
 
 enum kvg_cache_dtype { KVG_CACHE_AUTO = 0, KVG_CACHE_FP8_E4M3, KVG_CACHE_FP8_E5M2, KVG_CACHE_FP8_E4M3FNUZ };
 enum kvg_calibration { KVG_CALIBRATION_NONE = 0, KVG_CALIBRATION_RANDOM_TOKENS, KVG_CALIBRATION_DATASET };
-enum kvg_lengths { KVG_LENGTHS_UNIFORM = 0, KVG_LENGTHS_RAGGED, KVG_LENGTHS_GAPS };
+enum kvg_lengths { KVG_LENGTHS_UNIFORM = 0, KVG_LENGTHS_RAGGED, KVG_LENGTHS_GAPS, KVG_LENGTHS_LIST };
+/* Bytes of the value of any axis as text. */
+#define KVG_CASE_VALUE_MAX KVG_LIST_MAX
 /* How the tensors and caches of a call lie in memory (harness/prepare/views.h). */
 enum kvg_views_kind {
     KVG_VIEWS_DENSE = 0,
@@ -30,6 +33,7 @@ enum kvg_views_kind {
     KVG_VIEWS_PAIRED,
     KVG_VIEWS_HEAD_MAJOR
 };
+enum kvg_sinks { KVG_SINKS_OFF = 0, KVG_SINKS_NORMAL, KVG_SINKS_LARGE };
 enum kvg_cache_state { KVG_STATE_NONE = 0, KVG_STATE_COLD, KVG_STATE_HOT }; /* none: verified, not timed */
 
 /* How the fp8 path accumulates P V. All values but FP32 are predictions: no kernel runs, and
@@ -52,6 +56,7 @@ enum kvg_axis {
     KVG_AXIS_HEADS,
     KVG_AXIS_HEAD_DIM,
     KVG_AXIS_BLOCK_SIZE,
+    KVG_AXIS_SHARED_PAGES,
     KVG_AXIS_LAYOUT,
     KVG_AXIS_VIEWS,
     KVG_AXIS_LENGTHS,
@@ -59,6 +64,7 @@ enum kvg_axis {
     KVG_AXIS_WINDOW,
     KVG_AXIS_SOFT_CAP,
     KVG_AXIS_SOFTMAX_SCALE,
+    KVG_AXIS_SINKS,
     KVG_AXIS_ACCUMULATE,
     KVG_AXIS_THREADS,
     KVG_AXIS_SEED,
@@ -83,18 +89,26 @@ struct kvg_case {
     int64_t q_len;
     int64_t context; /* keys per sequence (of the longest, when ragged), the queries' own tokens included */
     int64_t q_heads, kv_heads, head_dim, block_size;
+    /* The first pages of all sequences are the same pages: this many, or as many as a sequence fills whole. */
+    int64_t shared_pages;
     enum kvg_layout layout;
     enum kvg_views_kind views;
     enum kvg_lengths lengths;
+    char list[KVG_LIST_MAX]; /* LIST: canonical text (lengths.h); else "" */
     enum kvg_mask mask;
     int64_t window;
     double soft_cap;
     double softmax_scale; /* 0: 1 / sqrt(head_dim) */
+    enum kvg_sinks sinks;
     enum kvg_accumulate accumulate;
     int64_t flush_tiles; /* two_level: tiles between two flushes, 1 by default; else 0 */
     int64_t threads;     /* CPU threads; before completion 0: all CPUs that this process may use */
     uint64_t seed;
     enum kvg_cache_state cache_state;
+    int64_t chunk; /* mask chunked: keys of a chunk, >= 1; else 0 */
+    /* mask prefix: keys of a whole prefix, >= 1; else 0. Before completion 0 is a quarter of the context. What
+     * each sequence has follows from it: kvg_layout_prefix in harness/prepare/parts.h. */
+    int64_t prefix;
 };
 
 /* An axis in the command line, in YAML and in case strings (axes.def). */
@@ -118,20 +132,21 @@ void kvg_case_default(struct kvg_case *c);
  * M (1k = 1024, 1M = 1024k). "fp8" means fp8_e4m3. A value of heads looks like "32/8". 0, or -1 and *c is
  * unchanged. */
 int kvg_case_set(struct kvg_case *c, enum kvg_axis axis, const char *value, struct kvg_error *error);
-/* The number in "131072", "128k" or "1M". 0, or -1 when text is not a number or does not fit. */
-int kvg_parse_size(const char *text, int64_t *out);
 void kvg_case_get(const struct kvg_case *c, enum kvg_axis axis, char *text, size_t size);
 /* Canonical strings. Formatting never fails: the longest string fits in KVG_CASE_STRING_MAX bytes. */
-#define KVG_CASE_STRING_MAX 1024
+#define KVG_CASE_STRING_MAX 2048
 void kvg_case_format(const struct kvg_case *c, char text[KVG_CASE_STRING_MAX]);
 int kvg_case_parse(const char *text, struct kvg_case *c, struct kvg_error *error);
 /* The same, and sets bit `1 << axis` of *given for each axis in the text. */
 int kvg_case_parse_given(const char *text, struct kvg_case *c, uint32_t *given, struct kvg_error *error);
+/* The P of mask=prefix without a number: a quarter of the context, at least 1, so that a prefix begins and ends
+ * within a sequence. */
+int64_t kvg_case_usual_prefix(int64_t context);
 void kvg_case_id(const struct kvg_case *c, char id[17]); /* FNV-1a 64 of the canonical string */
 uint64_t kvg_fnv1a(const char *text);
 /* Sets the fields that follow from others (prefill: q_len = context; decode: q_len = 1; captured input:
- * heads and head_dim; dtype auto: per_tensor, none), then checks for contradictions (q_heads % kv_heads,
- * block_size % 8, q_len > context, ...). 0, or -1 with the error. */
+ * heads and head_dim; a list of lengths: phase, batch, q_len and context; dtype auto: per_tensor, none), then checks for contradictions (q_heads % kv_heads,
+ * q_len > context, ...). 0, or -1 with the error. */
 int kvg_case_complete(struct kvg_case *c, struct kvg_error *error);
 
 /* 1 if the kernel's name says that it runs on a GPU ("cuda/..."). The number of CPU threads does not
@@ -150,8 +165,8 @@ int kvg_case_predicts(const struct kvg_case *c);
 int kvg_case_offered_by_vllm(const struct kvg_case *c);
 /* 1 if the combination has no meaning (for example e5m2 on the fp8 path), with the reason in why. */
 int kvg_case_without_meaning(const struct kvg_case *c, char *why, size_t size);
-/* The case as a problem of the kernel ABI. Totals are those of uniform lengths, the largest that a ragged
- * batch can have; harness/prepare/ sets the actual ones. */
+/* The case as a problem of the kernel ABI. Totals are those of a list of lengths, or of uniform lengths, the
+ * largest that a ragged batch can have; harness/prepare/ sets the actual ones. */
 void kvg_case_problem(const struct kvg_case *c, struct kvg_problem *problem);
 /* Fills the axis columns of a row. 0, or -1 on out of memory. */
 int kvg_case_to_row(const struct kvg_case *c, struct kvg_row *row);

@@ -72,12 +72,56 @@ static int check_captured_q(const struct kvg_case *c, const struct kvg_captured_
     return 0;
 }
 
+/* A list of lengths says what phase, batch, q_len and context are. */
+static int complete_list(struct kvg_case *c, struct kvg_error *error)
+{
+    struct kvg_list_sums sums;
+    if (c->lengths != KVG_LENGTHS_LIST)
+        return 0;
+    if (c->phase == KVG_PHASE_STORE)
+        return kvg_fail(
+            error, KVG_EXIT_USAGE,
+            "lengths=%s: a list says how many queries each sequence has, and phase store has none; it takes "
+            "uniform, ragged or gaps",
+            c->list);
+    kvg_list_sum(c->list, &sums);
+    c->batch = sums.sequences;
+    c->context = sums.max_context;
+    c->q_len = sums.max_q_len;
+    c->phase = c->q_len == 1 ? KVG_PHASE_DECODE : sums.whole ? KVG_PHASE_PREFILL : KVG_PHASE_APPEND;
+    return 0;
+}
+
+static int complete_shared(const struct kvg_case *c, struct kvg_error *error)
+{
+    if (c->shared_pages == 0)
+        return 0;
+    if (c->phase == KVG_PHASE_STORE)
+        return kvg_fail(error, KVG_EXIT_USAGE,
+                        "shared_pages=%" PRId64
+                        ": phase store writes each slot once, so that no two of its tokens may "
+                        "have the same one",
+                        c->shared_pages);
+    if (c->batch < 2)
+        return kvg_fail(error, KVG_EXIT_USAGE,
+                        "shared_pages=%" PRId64 ": one sequence shares no page; batch must be 2 or more",
+                        c->shared_pages);
+    if (c->shared_pages > c->context / c->block_size)
+        return kvg_fail(error, KVG_EXIT_USAGE,
+                        "shared_pages=%" PRId64 " context=%" PRId64 " block_size=%" PRId64
+                        ": the longest sequence fills %" PRId64 " pages",
+                        c->shared_pages, c->context, c->block_size, c->context / c->block_size);
+    return 0;
+}
+
 static int complete_q_len(struct kvg_case *c, struct kvg_error *error)
 {
     const char *phase = kvg_axis_word(KVG_AXIS_PHASE, c->phase);
     int64_t wanted = c->phase == KVG_PHASE_DECODE   ? 1
                      : c->phase == KVG_PHASE_APPEND ? APPEND_DEFAULT_Q_LEN
                                                     : c->context;
+    if (c->lengths == KVG_LENGTHS_LIST)
+        return 0; /* complete_list did it */
     if (c->q_len == 0)
         c->q_len = wanted;
     if (c->phase == KVG_PHASE_APPEND) {
@@ -101,10 +145,7 @@ static int complete_shape(const struct kvg_case *c, struct kvg_error *error)
         return kvg_fail(error, KVG_EXIT_USAGE,
                         "heads=%" PRId64 "/%" PRId64 ": query heads must be a multiple of KV heads",
                         c->q_heads, c->kv_heads);
-    if (c->block_size % 8)
-        return kvg_fail(error, KVG_EXIT_USAGE, "block_size=%" PRId64 ": must be a multiple of 8",
-                        c->block_size);
-    if (c->context > INT32_MAX / c->batch)
+    if (c->lengths != KVG_LENGTHS_LIST && c->context > INT32_MAX / c->batch)
         return kvg_fail(error, KVG_EXIT_USAGE,
                         "context=%" PRId64 " batch=%" PRId64
                         ": more than 2^31 - 1 tokens, which the int32 lengths "
@@ -137,6 +178,8 @@ static void complete_prediction(struct kvg_case *c)
 int kvg_case_complete(struct kvg_case *c, struct kvg_error *error)
 {
     complete_prediction(c);
+    if (c->mask == KVG_MASK_PREFIX && c->prefix == 0)
+        c->prefix = kvg_case_usual_prefix(c->context);
     if (c->threads == 0)
         c->threads = kvg_cpus_allowed();
     if (c->kv_cache_dtype == KVG_CACHE_AUTO) { /* a bf16 cache has no scales */
@@ -147,13 +190,13 @@ int kvg_case_complete(struct kvg_case *c, struct kvg_error *error)
         c->observer = KVG_REF_STATIC_MINMAX; /* unused; its default is left out of the string */
     struct kvg_captured_info info;
     int captured = !kvg_input_is_synthetic(c->input);
-    if (complete_path(c, error))
+    if (complete_list(c, error) || complete_path(c, error))
         return -1;
     if (!captured)
         c->layer = -1;
     else if (kvg_captured_read_info(c->input, &info, error) || complete_captured(c, &info, error))
         return -1;
-    if (complete_shape(c, error) || complete_q_len(c, error))
+    if (complete_shape(c, error) || complete_q_len(c, error) || complete_shared(c, error))
         return -1;
     return captured ? check_captured_q(c, &info, error) : 0;
 }
@@ -202,6 +245,15 @@ int kvg_case_without_meaning(const struct kvg_case *c, char *why, size_t size)
         snprintf(why, size, "a window counts keys back from the query's position; mask full shows all");
         return 1;
     }
+    if (c->phase == KVG_PHASE_STORE && (c->mask == KVG_MASK_CHUNKED || c->mask == KVG_MASK_PREFIX)) {
+        snprintf(why, size, "a store has no queries, so it has no mask %s",
+                 kvg_axis_word(KVG_AXIS_MASK, c->mask));
+        return 1;
+    }
+    if (c->phase == KVG_PHASE_STORE && c->sinks != KVG_SINKS_OFF) {
+        snprintf(why, size, "a store has no softmax that sinks could join");
+        return 1;
+    }
     if (c->path != KVG_PATH_FP8 || c->kv_cache_dtype == KVG_CACHE_FP8_E4M3)
         return 0;
     if (c->kv_cache_dtype == KVG_CACHE_AUTO)
@@ -232,6 +284,15 @@ static enum kvg_dtype cache_element(enum kvg_cache_dtype dtype)
     return KVG_BF16;
 }
 
+static uint64_t features_of(const struct kvg_case *c)
+{
+    return (c->block_size % 8 ? KVG_FEATURE_SMALL_PAGES : 0) |
+           (c->shared_pages > 0 ? KVG_FEATURE_SHARED_PAGES : 0) |
+           (c->mask == KVG_MASK_CHUNKED ? KVG_FEATURE_CHUNKED_MASK : 0) |
+           (c->mask == KVG_MASK_PREFIX ? KVG_FEATURE_PREFIX_MASK : 0) |
+           (c->sinks != KVG_SINKS_OFF ? KVG_FEATURE_SINKS : 0);
+}
+
 void kvg_case_problem(const struct kvg_case *c, struct kvg_problem *problem)
 {
     *problem = (struct kvg_problem){
@@ -255,14 +316,22 @@ void kvg_case_problem(const struct kvg_case *c, struct kvg_problem *problem)
         .soft_cap = (float)c->soft_cap,
         .mask = c->mask,
         .threads = (int)c->threads,
+        .features = features_of(c),
+        .chunk = c->chunk,
     };
+    if (c->lengths == KVG_LENGTHS_LIST) {
+        struct kvg_list_sums sums;
+        kvg_list_sum(c->list, &sums);
+        problem->total_q = sums.total_q;
+        problem->total_kv = sums.total_kv;
+    }
 }
 
 /* ------------------------------------------------------------------------------------------ row */
 
 static int set_axis_text(const struct kvg_case *c, enum kvg_axis axis, char **field)
 {
-    char value[128];
+    char value[KVG_CASE_VALUE_MAX];
     kvg_case_get(c, axis, value, sizeof value);
     return kvg_row_set_string(field, value);
 }
@@ -284,7 +353,7 @@ int kvg_case_to_row(const struct kvg_case *c, struct kvg_row *row)
         set_axis_text(c, KVG_AXIS_CALIBRATION, &row->calibration) ||
         set_axis_text(c, KVG_AXIS_INPUT, &row->input) || set_axis_text(c, KVG_AXIS_LENGTHS, &row->lengths) ||
         set_axis_text(c, KVG_AXIS_LAYOUT, &row->layout) || set_axis_text(c, KVG_AXIS_VIEWS, &row->views) ||
-        set_axis_text(c, KVG_AXIS_MASK, &row->mask) ||
+        set_axis_text(c, KVG_AXIS_MASK, &row->mask) || set_axis_text(c, KVG_AXIS_SINKS, &row->sinks) ||
         set_axis_text(c, KVG_AXIS_ACCUMULATE, &row->accumulate) ||
         set_axis_text(c, KVG_AXIS_CACHE_STATE, &row->cache_state))
         return -1;
@@ -301,6 +370,7 @@ int kvg_case_to_row(const struct kvg_case *c, struct kvg_row *row)
     row->kv_heads = c->kv_heads;
     row->head_dim = c->head_dim;
     row->block_size = c->block_size;
+    row->shared_pages = c->shared_pages;
     row->window = c->window;
     row->soft_cap = c->soft_cap;
     row->softmax_scale = (double)kvg_case_softmax_scale(c);

@@ -368,13 +368,20 @@ static void print_covered(const struct check *c, int width)
         kvg_text_wrap(stdout, text, 17, width);
         putchar('\n');
     }
-    if (s->count > s->n_pairs) {
-        char text[200];
+    const int64_t sizes = s->count - s->n_pairs - s->n_lengths;
+    char text[200];
+    if (s->n_lengths > 0) {
         snprintf(
             text, sizeof text,
             "and %lld lengths beside the tile and the split that the kernel declares, with and without a "
             "window.",
-            (long long)(s->count - s->n_pairs));
+            (long long)s->n_lengths);
+        say(width, text);
+    }
+    if (sizes > 0) {
+        snprintf(text, sizeof text,
+                 "and %lld case%s of sizes beyond 8 and 16 bits: keys, sequences, heads, tokens of a store.",
+                 (long long)sizes, sizes == 1 ? "" : "s");
         say(width, text);
     }
 }

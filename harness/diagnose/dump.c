@@ -72,6 +72,9 @@ static void put_header(struct kvg_dump *d, const struct kvg_prepared *p, const c
     kvg_dump_number(d, "soft_cap", (double)problem->soft_cap);
     kvg_dump_number(d, "window", (double)problem->window);
     kvg_dump_number(d, "causal", problem->mask != KVG_MASK_FULL);
+    kvg_case_get(&p->c, KVG_AXIS_MASK, text, sizeof text);
+    kvg_dump_text(d, "mask", text);
+    kvg_dump_number(d, "chunk", (double)problem->chunk);
     kvg_dump_number(d, "block_size", (double)problem->block_size);
     kvg_dump_number(d, "values_seed", (double)kvg_prepared_values(p)->seed);
 }
@@ -96,12 +99,15 @@ static void put_inputs(struct kvg_dump *d, const struct kvg_prepared *p, int *ou
     const int64_t batch[1] = {problem->batch}, starts[1] = {problem->batch + 1},
                   tokens[1] = {p->store_tokens};
     const int64_t table[2] = {problem->batch, p->block_table_stride};
-    const int64_t q[3] = {p->total_q, problem->q_heads, problem->head_dim};
+    const int64_t q[3] = {p->total_q, problem->q_heads, problem->head_dim}, heads[1] = {problem->q_heads};
     const int64_t kv[3] = {p->store_tokens, problem->kv_heads, problem->head_dim};
     kvg_dump_array(d, "inputs/k_scale", "value = code * scale; one for each KV head, or one for all",
                    KVG_DUMP_F32, 1, scales, p->k_scale);
     kvg_dump_array(d, "inputs/v_scale", "as k_scale", KVG_DUMP_F32, 1, scales, p->v_scale);
     kvg_dump_array(d, "inputs/seq_lens", "keys of each sequence", KVG_DUMP_I32, 1, batch, p->seq_lens);
+    if (p->prefix_lens)
+        kvg_dump_array(d, "inputs/prefix_lens", "mask prefix: keys that every query of the sequence sees",
+                       KVG_DUMP_I32, 1, batch, p->prefix_lens);
     if (problem->phase == KVG_PHASE_STORE) {
         put_decoded(d, "inputs/k", "K of each token, bf16", KVG_REF_BF16, p->k, kv, out_of_memory);
         put_decoded(d, "inputs/v", "V of each token, bf16", KVG_REF_BF16, p->v, kv, out_of_memory);
@@ -123,6 +129,9 @@ static void put_inputs(struct kvg_dump *d, const struct kvg_prepared *p, int *ou
                    2, table, p->block_table);
     kvg_dump_array(d, "inputs/cu_q_lens", "first query row of each sequence, then the number of rows",
                    KVG_DUMP_I32, 1, starts, p->cu_q_lens);
+    if (p->sinks)
+        kvg_dump_array(d, "inputs/sinks", "sink of each query head, neither scaled nor capped", KVG_DUMP_F32,
+                       1, heads, p->sinks);
 }
 
 /* ---------------------------------------------------------------- attention */

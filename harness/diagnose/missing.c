@@ -80,7 +80,9 @@ int kvg_diagnose_empty(const struct kvg_failure *f, const struct kvg_check *chec
             return 0;
     if (nonfinite->failures > 0 && kvg_sample_visible(e->p, nonfinite->row.seq, nonfinite->row.q_index) > 0)
         return 0;
-    kvg_diagnosis_say(d, KVG_FAULT_SPLIT,
-                      "only rows that see no key are wrong: they must be zero with an lse of -infinity");
+    kvg_diagnosis_say(
+        d, KVG_FAULT_SPLIT,
+        e->p->sinks ? "only rows that see no key are wrong: they must be zero with the lse of their sink"
+                    : "only rows that see no key are wrong: they must be zero with an lse of -infinity");
     return 1;
 }

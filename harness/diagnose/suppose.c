@@ -12,39 +12,9 @@
 #include "harness/prepare/prepared.h"
 #include "harness/verify/expectation.h"
 #include "places.h"
+#include "supposed.h"
 
 #define LN2 0.69314718055994531
-
-/* ---------------------------------------------------------------- the state of a row */
-
-struct row {
-    const struct kvg_suppose_case *s;
-    const struct kvg_prepared *p;
-    const struct kvg_arithmetic *declared;
-    enum kvg_supposition what;
-    int64_t b, i, h, g; /* sequence, query, query head, KV head */
-    int64_t token;      /* whose Q is read */
-    int64_t q_len, n, dim, first, last, tile, split, base;
-    double k_scale, v_scale, logit_scale;
-    enum kvg_ref_format p_format;
-    int p_offset, row_sum_of_rounded_p;
-    int moved; /* how often the running maximum has moved */
-    float *q, *key, *value;
-    double *acc, *total;
-    double max, sum; /* running maximum and row sum of the split */
-};
-
-#define is(id) (r->what == KVG_SUPPOSE_##id)
-
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t most(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
 
 static void find_heads(struct row *r)
 {
@@ -125,39 +95,22 @@ static void find_scales(struct row *r)
         r->logit_scale *= r->k_scale;
 }
 
-static void find_keys(struct row *r)
+static void find_sink(struct row *r)
 {
-    const struct kvg_problem *problem = &r->p->problem;
-    const int64_t size = problem->block_size;
-    int64_t window = problem->window;
-    r->last = problem->mask != KVG_MASK_FULL || is(MASK_CAUSAL) ? r->n - r->q_len + r->i : r->n - 1;
-    if (is(CAUSAL_TOP_LEFT) && r->q_len > 1)
-        r->last = least(r->i, r->n - 1);
-    if (is(CAUSAL_MISSING))
-        r->last = r->n - 1;
-    if (is(CAUSAL_PLUS_1))
-        r->last = least(r->last + 1, r->n - 1);
-    if (is(WINDOW_PLUS_1) || (is(WINDOW_PLUS_1_LATER) && r->i > 0))
-        window++;
-    if (is(WINDOW_MINUS_1))
-        window = most(window - 1, 1);
-    if (is(WINDOW_IGNORED) || (is(WINDOW_IGNORED_LATER) && r->i > 0))
-        window = 0;
-    r->first = window > 0 ? most(0, r->last - window + 1) : 0;
-    if (is(WINDOW_SKIPS_PAGE) && r->first > 0)
-        r->first = least((r->first / size + 1) * size, r->last);
-    if (is(WINDOW_WHOLE_PAGES))
-        r->first = r->first / size * size;
-    if (is(WINDOW_WHOLE_TILES))
-        r->first = r->first / (r->declared->tile > 0 ? r->declared->tile : 64) *
-                   (r->declared->tile > 0 ? r->declared->tile : 64);
-    if (is(FIRST_KEY_MISSED) && r->last > r->first)
-        r->first++;
-    if (is(LAST_KEY_MISSED) && r->last > r->first)
-        r->last--;
-    const int at_end = r->last == r->n - 1, full = r->n % size == 0;
-    if (at_end && (is(TAIL_READ) || (is(TAIL_READ_FULL) && full) || (is(TAIL_READ_NOT_FULL) && !full)))
-        r->last++;
+    const float *sinks = r->p->sinks;
+    r->sink = sinks ? (double)sinks[is(SINK_OF_KV_HEAD) ? r->g : r->h] : -INFINITY;
+    if (is(SINK_SCALED))
+        r->sink *= (double)r->p->softmax_scale;
+    if (is(SINK_CAPPED) && sinks)
+        r->sink = (double)r->p->problem.soft_cap * tanh(r->sink / (double)r->p->problem.soft_cap);
+    if (is(SINK_IGNORED))
+        r->sink = -INFINITY;
+}
+
+/* 1 if the sink begins the running maximum of the split with the first visible key. */
+static int sink_begins(const struct row *r)
+{
+    return r->declared->sink_in_maximum && r->sink > -INFINITY && r->last >= r->first;
 }
 
 /* NaN outside the buffer. */
@@ -192,6 +145,12 @@ static void load_query(struct row *r)
 
 static int64_t assumed_block_size(const struct row *r)
 {
+    const int64_t own = r->p->problem.block_size;
+    int64_t power = 1;
+    while (power < own)
+        power *= 2;
+    if (is(BLOCK_SIZE_POWER_2) || is(BLOCK_SIZE_EIGHTS))
+        return is(BLOCK_SIZE_EIGHTS) ? (own + 7) / 8 * 8 : power;
     return is(BLOCK_SIZE_8)    ? 8
            : is(BLOCK_SIZE_16) ? 16
            : is(BLOCK_SIZE_32) ? 32
@@ -219,7 +178,10 @@ static struct kvg_place place_of(const struct row *r, int is_v, int64_t token)
         page = r->b;
     if (is(PAGES_IN_A_ROW))
         page = p->block_table[b * stride] + token / size;
-    return kvg_place_of_key(p, r->what, is_v, page, token % size, r->g);
+    if (is(PREFIX_ROUNDED_UP) && r->b > 0 && token / size > 0 && token / size == kvg_supposed_common_pages(r))
+        page = p->block_table[token / size];
+    return kvg_place_of_key(p, r->what, is_v, page, is(SLOT_MASKED) ? token & (size - 1) : token % size,
+                            r->g);
 }
 
 static enum kvg_ref_format assumed_format(const struct row *r)
@@ -352,6 +314,10 @@ static void take_split(struct row *r, int64_t begin, int64_t end, double *logit)
     const int last_first = r->declared->tile_last_first != is(TILES_REVERSED);
     r->max = -INFINITY;
     r->sum = 0.0;
+    if (sink_begins(r) && r->first >= begin && r->first < end) {
+        r->max = r->sink;
+        r->sum = exp(r->p_offset * LN2);
+    }
     for (int64_t d = 0; d < r->dim; d++)
         r->acc[d] = 0.0;
     for (int64_t k = 0; k < tiles; k++) {
@@ -375,12 +341,14 @@ struct merged {
     double maximum;  /* largest logit */
     int64_t empty;   /* splits without a visible key that count */
     int64_t number;  /* of splits that were merged */
+    int64_t filled;  /* splits with a visible key */
 };
 
 static void add_split(struct row *r, struct merged *m, int is_first, int is_last)
 {
     const double offset = r->p_offset * LN2, lse = r->max + log(r->sum) - offset;
     double weight = 1.0;
+    m->filled += r->sum != 0.0;
     m->empty += r->sum == 0.0 && (is(EMPTY_SPLIT_COUNTS) || (is(EMPTY_FIRST_SPLIT_COUNTS) && is_first));
     if (is(SPLITS_ABOVE_8) && m->number++ >= 8)
         return;
@@ -406,6 +374,20 @@ static void add_split(struct row *r, struct merged *m, int is_first, int is_last
         r->total[d] += weight * r->acc[d] / r->sum;
 }
 
+/* The sink as one more split, whose output is 0. */
+static void add_sink(struct row *r, struct merged *m)
+{
+    if (r->sink == -INFINITY)
+        return;
+    const double max = r->sink > m->max ? r->sink : m->max,
+                 shrink = m->max == -INFINITY ? 0.0 : exp(m->max - max);
+    const double times = is(SINK_PER_SPLIT) ? (double)(m->filled - sink_begins(r)) : 1.0;
+    for (int64_t d = 0; d < r->dim; d++)
+        r->total[d] *= shrink;
+    m->sum = m->sum * shrink + times * exp(r->sink - max);
+    m->max = max;
+}
+
 static void merge(struct row *r, double *logit, float *out, float *lse)
 {
     struct merged m = {.max = -INFINITY, .largest = -INFINITY, .maximum = -INFINITY};
@@ -417,6 +399,9 @@ static void merge(struct row *r, double *logit, float *out, float *lse)
         take_split(r, begin, end, logit);
         add_split(r, &m, begin == r->base, end == keys);
     }
+    const double of_keys = m.max + log(m.sum);
+    if (!sink_begins(r) || is(SINK_PER_SPLIT))
+        add_sink(r, &m);
     const double top = is(SPLITS_AVERAGED) ? m.largest : m.max;
     double sum = m.sum;
     if (is(SINK))
@@ -427,6 +412,8 @@ static void merge(struct row *r, double *logit, float *out, float *lse)
                      ? 0.0f
                      : (float)((r->declared->v_scaled_before_pv ? 1.0 : r->v_scale) * r->total[d] / sum);
     *lse = (float)(is(SPLIT_LSE_LARGEST) ? m.largest : is(LSE_IS_MAXIMUM) ? m.maximum : top + log(sum));
+    if (is(SINK_NOT_IN_LSE) && !sink_begins(r))
+        *lse = (float)of_keys;
     if (sum == 0.0)
         *lse = -INFINITY;
 }
@@ -537,8 +524,9 @@ void kvg_suppose_attend(const struct kvg_suppose_case *s, enum kvg_supposition w
     find_heads(r);
     if (r->g >= p->problem.kv_heads)
         r->g = p->problem.kv_heads - 1;
-    find_keys(r);
+    kvg_supposed_keys(r);
     find_scales(r);
+    find_sink(r);
     find_arithmetic(r);
     load_query(r);
     merge(r, room->doubles + 2 * dim, out, lse);

@@ -19,21 +19,26 @@ enum suppose_needs {
     NEEDS_E4M3 = 1 << 7,
     NEEDS_FNUZ = 1 << 8,
     NEEDS_FP8 = 1 << 9,
-    NEEDS_BATCH = 1 << 10,        /* several sequences */
-    NEEDS_WINDOW = 1 << 11,       /* a sliding window */
-    NEEDS_QUERIES = 1 << 12,      /* several queries in a sequence */
-    NEEDS_HEADS = 1 << 13,        /* several KV heads */
-    NEEDS_SPLITS = 1 << 14,       /* more keys than a split has */
-    NEEDS_CAP = 1 << 15,          /* a soft cap */
-    NEEDS_P_OFFSET = 1 << 16,     /* P is declared e4m3 */
-    NEEDS_TILES = 1 << 17,        /* more keys than a tile has */
-    NEEDS_ODD_DIM = 1 << 18,      /* head_dim is above 64 and not a multiple of it */
-    NEEDS_FACTOR = 1 << 19,       /* a factor on the logits is tried */
-    NEEDS_VIEWS = 1 << 20,        /* tensors are views */
-    NEEDS_UNEQUAL = 1 << 21,      /* sequences with unlike numbers of queries */
-    NEEDS_FULL_MASK = 1 << 22,    /* no causal mask, and several queries */
-    NEEDS_OTHER_SCALE = 1 << 23,  /* softmax_scale is not 1 / sqrt(head_dim) */
-    NEEDS_UNLIKE_SCALES = 1 << 24 /* K and V have other scales */
+    NEEDS_BATCH = 1 << 10,         /* several sequences */
+    NEEDS_WINDOW = 1 << 11,        /* a sliding window */
+    NEEDS_QUERIES = 1 << 12,       /* several queries in a sequence */
+    NEEDS_HEADS = 1 << 13,         /* several KV heads */
+    NEEDS_SPLITS = 1 << 14,        /* more keys than a split has */
+    NEEDS_CAP = 1 << 15,           /* a soft cap */
+    NEEDS_P_OFFSET = 1 << 16,      /* P is declared e4m3 */
+    NEEDS_TILES = 1 << 17,         /* more keys than a tile has */
+    NEEDS_ODD_DIM = 1 << 18,       /* head_dim is above 64 and not a multiple of it */
+    NEEDS_FACTOR = 1 << 19,        /* a factor on the logits is tried */
+    NEEDS_VIEWS = 1 << 20,         /* tensors are views */
+    NEEDS_UNEQUAL = 1 << 21,       /* sequences with unlike numbers of queries */
+    NEEDS_FULL_MASK = 1 << 22,     /* no causal mask, and several queries */
+    NEEDS_OTHER_SCALE = 1 << 23,   /* softmax_scale is not 1 / sqrt(head_dim) */
+    NEEDS_UNLIKE_SCALES = 1 << 24, /* K and V have other scales */
+    NEEDS_SMALL_PAGES = 1 << 25,
+    NEEDS_SHARED_PAGES = 1 << 26,
+    NEEDS_CHUNKS = 1 << 27, /* a chunked mask */
+    NEEDS_PREFIX = 1 << 28, /* a prefix mask */
+    NEEDS_SINKS = 1 << 29   /* attention sinks */
 };
 
 static const struct {
@@ -158,6 +163,8 @@ static unsigned had_by(const struct kvg_suppose_case *s)
     has |= problem->kv_dtype == KVG_E4M3FNUZ ? NEEDS_FNUZ : 0;
     has |= problem->kv_dtype != KVG_BF16 ? NEEDS_FP8 : 0;
     has |= problem->batch > 1 ? NEEDS_BATCH : 0;
+    has |= problem->features & KVG_FEATURE_SMALL_PAGES ? NEEDS_SMALL_PAGES : 0;
+    has |= problem->features & KVG_FEATURE_SHARED_PAGES ? NEEDS_SHARED_PAGES : 0;
     has |= problem->window > 0 ? NEEDS_WINDOW : 0;
     has |= problem->max_q_len > 1 ? NEEDS_QUERIES : 0;
     has |= problem->kv_heads > 1 ? NEEDS_HEADS : 0;
@@ -167,9 +174,12 @@ static unsigned had_by(const struct kvg_suppose_case *s)
     has |= s->factor > 0.0 ? NEEDS_FACTOR : 0;
     has |= !p->views.dense ? NEEDS_VIEWS : 0;
     has |= p->total_q != problem->batch * problem->max_q_len ? NEEDS_UNEQUAL : 0;
+    has |= problem->mask == KVG_MASK_CHUNKED ? NEEDS_CHUNKS : 0;
+    has |= problem->mask == KVG_MASK_PREFIX ? NEEDS_PREFIX : 0;
     has |= problem->mask == KVG_MASK_FULL && problem->max_q_len > 1 ? NEEDS_FULL_MASK : 0;
     has |=
         fabs((double)p->softmax_scale * sqrt((double)problem->head_dim) - 1.0) > 1e-6 ? NEEDS_OTHER_SCALE : 0;
+    has |= p->sinks ? NEEDS_SINKS : 0;
     for (int64_t b = 0; b < problem->batch; b++) {
         has |= s->declared[b].split_tokens > 0 && s->declared[b].split_tokens < p->seq_lens[b] ? NEEDS_SPLITS
                                                                                                : 0;

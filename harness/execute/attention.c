@@ -95,6 +95,8 @@ static void fill_args(struct attention *a)
         .workspace = x->site.workspace,
         .workspace_bytes = x->site.workspace_bytes,
         .stream = x->site.device ? x->site.device->ops->stream(x->site.device) : NULL,
+        .prefix_lens = seen->prefix_lens,
+        .sinks = seen->sinks,
     };
     x->calls->gathered = a->args;
 }

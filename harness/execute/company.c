@@ -98,6 +98,8 @@ static struct kvg_problem problem_of(const struct company *c, const struct part 
 {
     struct kvg_problem problem = *c->args->problem;
     int whole = 1;
+    if (count > 1) /* a sequence and a shorter copy of it */
+        problem.features |= c->x->kernel->features & KVG_FEATURE_SHARED_PAGES;
     problem.batch = count;
     problem.total_q = problem.max_q_len = problem.total_kv = problem.max_seq_len = 0;
     for (int64_t i = 0; i < count; i++) {
@@ -176,6 +178,7 @@ static int call_part(struct company *c, const struct part *part)
     args.lse += first * args.lse_stride_token;
     args.block_table += part->seq * args.block_table_stride;
     args.seq_lens = c->lengths;
+    args.prefix_lens += args.prefix_lens ? part->seq : 0;
     args.cu_q_lens = c->rows;
     return call(c, &problem, args);
 }
@@ -205,7 +208,7 @@ static void gather(const struct company *c, int64_t seq, int mixed, struct part 
 struct crowd {
     char *q;        /* [rows[CROWD], q_heads, head_dim] in the dtype of Q */
     int32_t *table; /* [CROWD, block_table_stride of the case] */
-    int32_t lengths[CROWD], rows[CROWD + 1];
+    int32_t lengths[CROWD], rows[CROWD + 1], prefixes[CROWD];
 };
 
 static void fill_crowd(const struct company *c, const struct part parts[CROWD], struct crowd *crowd)
@@ -218,6 +221,7 @@ static void fill_crowd(const struct company *c, const struct part parts[CROWD], 
         const struct part *part = &parts[i];
         memcpy(crowd->table + i * width, p->block_table + part->seq * width, (size_t)width * sizeof(int32_t));
         crowd->lengths[i] = (int32_t)part->keys;
+        crowd->prefixes[i] = p->prefix_lens ? p->prefix_lens[part->seq] : 0;
         for (int64_t r = 0; r < part->rows; r++)
             memcpy(crowd->q + (crowd->rows[i] + r) * bytes,
                    q + (p->cu_q_lens[part->seq] + r % rows_of(c, part->seq)) * bytes, (size_t)bytes);
@@ -250,6 +254,8 @@ static int call_crowd(struct company *c, const struct kvg_problem *problem, cons
                                   CROWD * p->block_table_stride * (int64_t)sizeof(int32_t))) ||
         !(args.seq_lens = give(x, "seq_lens of another batch", crowd->lengths, sizeof crowd->lengths)) ||
         !(args.cu_q_lens = give(x, "cu_q_lens of another batch", crowd->rows, sizeof crowd->rows)) ||
+        (args.prefix_lens && !(args.prefix_lens = give(x, "prefix_lens of another batch", crowd->prefixes,
+                                                       sizeof crowd->prefixes))) ||
         !(args.out = kvg_buffer_alloc(x, "out of another batch", count * dim * (int64_t)sizeof *out)) ||
         !(args.lse = kvg_buffer_alloc(x, "lse of another batch", count * (int64_t)sizeof *lse)))
         return -1;

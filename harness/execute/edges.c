@@ -126,6 +126,8 @@ static int run_attention(struct kvg_execution *x, struct kvg_attention_args args
         {(const void **)&args.scales.q.data, "q_scale", scales, 0},
         {(const void **)&args.scales.k.data, "k_scale", scales, 0},
         {(const void **)&args.scales.v.data, "v_scale", scales, 0},
+        {(const void **)&args.prefix_lens, "prefix_lens", args.prefix_lens ? batch * 4 : 0, 0},
+        {(const void **)&args.sinks, "sinks", args.sinks ? p->problem.q_heads * 4 : 0, 0},
     };
     int failed = 0;
     if (move(&edges, which, inputs, sizeof inputs / sizeof inputs[0]) == 0) {

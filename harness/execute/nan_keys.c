@@ -5,7 +5,7 @@
  * One element of K, then one element of V, is NaN, in the row of one sequence and one KV head. Rows that see
  * the key must be NaN: all of the row and its lse for K, one dim for V. A kernel that reads the code as a
  * number, or leaves the key out, gives a number. The rows of other sequences and heads must be right as
- * before. Rows of the same sequence and head that do not see the key are not judged: 0 * NaN in a tile is NaN
+ * before. Sequences that share the page of the key are judged like its own. Rows of the same sequence and head that do not see the key are not judged: 0 * NaN in a tile is NaN
  * too. Each run is made with the NaN of either sign, because e4m3 has two codes of NaN, and a decoder may
  * know only one.
  */
@@ -188,17 +188,25 @@ static int say_number(struct nan_run *r, const struct target *t, int64_t query, 
         dim < 0 ? "its lse, not in dim " : "dim ", (long long)(dim < 0 ? 0 : dim));
 }
 
-/* Checks the rows of the target's sequence and head, and puts the right rows of the run before in their
+/* 1 if the key lies in a page that this sequence has as well. */
+static int has_key(const struct kvg_prepared *p, const struct target *t, int64_t seq)
+{
+    const int64_t page = t->key / p->problem.block_size;
+    return t->key < p->seq_lens[seq] && p->block_table[seq * p->block_table_stride + page] ==
+                                            p->block_table[t->seq * p->block_table_stride + page];
+}
+
+/* Checks the rows of the target's head in a sequence that has the key, and puts the right rows of the run before in their
  * places, so that the rest can be compared as always. */
-static int check_rows(struct nan_run *r, const struct target *t, uint16_t *out, float *lse)
+static int check_rows(struct nan_run *r, const struct target *t, int64_t seq, uint16_t *out, float *lse)
 {
     const struct kvg_prepared *p = &r->x->prepared;
     const int64_t heads = p->problem.q_heads, group = heads / p->problem.kv_heads, dims = p->problem.head_dim;
-    for (int64_t i = p->cu_q_lens[t->seq]; i < p->cu_q_lens[t->seq + 1]; i++)
+    for (int64_t i = p->cu_q_lens[seq]; i < p->cu_q_lens[seq + 1]; i++)
         for (int64_t h = t->head * group; h < (t->head + 1) * group; h++) {
             const int64_t row = i * heads + h;
             int64_t first, last;
-            visible(p, t->seq, i - p->cu_q_lens[t->seq], &first, &last);
+            visible(p, seq, i - p->cu_q_lens[seq], &first, &last);
             const int sees = t->key >= first && t->key <= last;
             const int64_t dim = sees ? first_number(t, out + row * dims, dims) : -1;
             if (dim >= 0 || (sees && !t->is_v && !isnan(lse[row])))
@@ -236,7 +244,9 @@ static int run(struct nan_run *r, const struct target *t)
     } else {
         memcpy(out, out_now, (size_t)kvg_out_bytes(p));
         memcpy(lse, lse_now, (size_t)kvg_lse_bytes(p));
-        failed = check_rows(r, t, out, lse) ||
+        for (int64_t b = 0; b < p->problem.batch && !failed; b++)
+            failed = has_key(p, t, b) && check_rows(r, t, b, out, lse);
+        failed = failed ||
                  kvg_host_output_hold(x, out, lse, r->e,
                                       "with a NaN in a visible key of another sequence or head", NULL) ||
                  send_cache(r, t->is_v);

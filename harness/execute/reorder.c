@@ -98,7 +98,7 @@ struct piece {
     const char *name;
     int64_t bytes;
 };
-enum { PIECES = 9 };
+enum { PIECES = 11 };
 
 static void list_pieces(struct permutation *m, const struct kvg_permuted *h, struct piece list[PIECES])
 {
@@ -118,6 +118,9 @@ static void list_pieces(struct permutation *m, const struct kvg_permuted *h, str
         {(const void **)&a->scales.q.data, given->q.data ? h->q_scale : NULL, "q_scale, permuted", scales},
         {(const void **)&a->scales.k.data, given->k.data ? h->k_scale : NULL, "k_scale, permuted", scales},
         {(const void **)&a->scales.v.data, given->v.data ? h->v_scale : NULL, "v_scale, permuted", scales},
+        {(const void **)&a->prefix_lens, m->args->prefix_lens ? h->prefix_lens : NULL,
+         "prefix_lens, permuted", batch * 4},
+        {(const void **)&a->sinks, h->sinks, "sinks, permuted", p->problem.q_heads * 4},
     };
     memcpy(list, pieces, sizeof pieces);
 }

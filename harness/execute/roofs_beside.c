@@ -13,12 +13,12 @@
 #include "session_state.h"
 #include "verdict.h"
 
-/* The first key of each sequence that at least one query sees. */
+/* The first key of each sequence that at least one query sees, and no query of an earlier sequence. */
 static void first_keys(const struct kvg_prepared *p, int32_t *first_key)
 {
     for (int64_t b = 0; b < p->problem.batch; b++) {
         int64_t first, last;
-        kvg_visible_range(p, b, &first, &last);
+        kvg_unread_range(p, b, &first, &last);
         first_key[b] = (int32_t)first;
     }
 }

@@ -100,7 +100,8 @@ enum {
     KVG_STREAM_FACTOR = 0x3000,    /* the factor of each (tensor, head) */
     KVG_STREAM_CHANNEL = 0x4000,   /* which channels are wide */
     KVG_STREAM_DIRECTION = 0x5000, /* signs of the direction of sink and needle */
-    KVG_STREAM_PAGES = 0x6000      /* the shuffle of the pages */
+    KVG_STREAM_PAGES = 0x6000,     /* the shuffle of the pages */
+    KVG_STREAM_SINK = 0x7000       /* the sink of each query head */
 };
 
 KVG_HOST_DEVICE uint32_t kvg_random_bits(uint64_t seed, uint32_t stream, uint32_t sequence, uint32_t token,

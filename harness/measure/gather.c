@@ -86,7 +86,7 @@ enum order { BY_PAGE, BY_HEAD };
 static int list_sequence(struct span_list *list, const struct kvg_prepared *p, int64_t seq, enum order order)
 {
     int64_t first, last, slot, slots, size = p->problem.block_size;
-    kvg_visible_range(p, seq, &first, &last);
+    kvg_unread_range(p, seq, &first, &last);
     const int32_t *table = p->block_table + seq * p->block_table_stride;
     const struct kvg_pages k = kvg_prepared_pages(p, 0, p->shown.k_cache),
                            v = kvg_prepared_pages(p, 1, p->shown.v_cache);

@@ -22,12 +22,36 @@ void kvg_visible_range(const struct kvg_prepared *p, int64_t seq, int64_t *first
         *first = 0;
 }
 
+/* The end of the keys of a sequence that lie in shared pages and are seen. */
+static int64_t shared_end(const struct kvg_prepared *p, int64_t seq)
+{
+    const int64_t shared = kvg_prepared_shared_pages(p, seq) * p->problem.block_size;
+    int64_t first, last;
+    kvg_visible_range(p, seq, &first, &last);
+    return last + 1 < shared ? last + 1 : shared;
+}
+
+void kvg_unread_range(const struct kvg_prepared *p, int64_t seq, int64_t *first, int64_t *last)
+{
+    int64_t read = 0;
+    kvg_visible_range(p, seq, first, last);
+    if (p->c.shared_pages == 0 || p->problem.window > 0)
+        return;
+    for (int64_t b = 0; b < seq; b++) {
+        const int64_t end = shared_end(p, b);
+        read = end > read ? end : read;
+    }
+    const int64_t own = shared_end(p, seq);
+    read = read < own ? read : own;
+    *first = *first > read ? *first : read;
+}
+
 int64_t kvg_visible_kv_bytes(const struct kvg_prepared *p)
 {
     int64_t keys = 0;
     for (int64_t seq = 0; seq < p->problem.batch; seq++) {
         int64_t first, last;
-        kvg_visible_range(p, seq, &first, &last);
+        kvg_unread_range(p, seq, &first, &last);
         keys += last - first + 1;
     }
     return 2 * keys * p->problem.kv_heads * p->problem.head_dim * kvg_dtype_bytes(p->problem.kv_dtype);

@@ -13,7 +13,11 @@
 /* Keys [*first, *last] of sequence `seq` that at least one query sees. *last < *first if no key is seen. */
 void kvg_visible_range(const struct kvg_prepared *p, int64_t seq, int64_t *first, int64_t *last);
 
-/* Bytes of K and V that the case's queries see. The gather roof reads exactly these, and an attention call
+/* The same without the keys in shared pages that an earlier sequence sees, which a call needs to read once only. With
+ * a window, sequences see different parts of the shared pages, and each counts its own. */
+void kvg_unread_range(const struct kvg_prepared *p, int64_t seq, int64_t *first, int64_t *last);
+
+/* Bytes of K and V that the case's queries see, of shared pages once. The gather roof reads exactly these, and an attention call
  * must read at least these. */
 int64_t kvg_visible_kv_bytes(const struct kvg_prepared *p);
 /* Multiplications and additions of Q K^T and P V over the visible pairs of query and key. */

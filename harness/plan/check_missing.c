@@ -54,6 +54,18 @@ static int has_part_page(const struct kvg_case *c)
 {
     return c->lengths != KVG_LENGTHS_UNIFORM || c->context % c->block_size != 0;
 }
+static int has_small_pages(const struct kvg_case *c)
+{
+    return c->block_size % 8 != 0;
+}
+static int has_shared_pages(const struct kvg_case *c)
+{
+    return c->phase == KVG_PHASE_STORE || c->shared_pages > 0;
+}
+static int has_mixed(const struct kvg_case *c)
+{
+    return c->phase == KVG_PHASE_STORE || c->lengths == KVG_LENGTHS_LIST;
+}
 static int has_window(const struct kvg_case *c)
 {
     return c->phase == KVG_PHASE_STORE || c->window > 0;
@@ -66,6 +78,10 @@ static int has_softmax_scale(const struct kvg_case *c)
 {
     return c->phase == KVG_PHASE_STORE || c->softmax_scale > 0;
 }
+static int has_sinks(const struct kvg_case *c)
+{
+    return c->phase == KVG_PHASE_STORE || c->sinks != KVG_SINKS_OFF;
+}
 static int has_views(const struct kvg_case *c)
 {
     return c->views != KVG_VIEWS_DENSE;
@@ -73,6 +89,15 @@ static int has_views(const struct kvg_case *c)
 static int has_full_mask(const struct kvg_case *c)
 {
     return c->phase == KVG_PHASE_STORE || c->phase == KVG_PHASE_DECODE || c->mask == KVG_MASK_FULL;
+}
+static int has_chunks(const struct kvg_case *c)
+{
+    return c->phase == KVG_PHASE_STORE || c->mask == KVG_MASK_CHUNKED;
+}
+static int has_prefix(const struct kvg_case *c)
+{
+    /* in decode the prefix mask is the causal one */
+    return c->phase == KVG_PHASE_STORE || (c->mask == KVG_MASK_PREFIX && c->phase != KVG_PHASE_DECODE);
 }
 
 static const struct hidden hides[] = {
@@ -90,6 +115,12 @@ static const struct hidden hides[] = {
     {"soft caps", KVG_AXIS_SOFT_CAP, "2", has_cap},
     {"softmax scales", KVG_AXIS_SOFTMAX_SCALE, "0.04", has_softmax_scale},
     {"full masks", KVG_AXIS_MASK, "full", has_full_mask},
+    {"pages of any size", KVG_AXIS_BLOCK_SIZE, "5", has_small_pages},
+    {"shared pages", KVG_AXIS_SHARED_PAGES, "1", has_shared_pages},
+    {"mixed batches", KVG_AXIS_LENGTHS, "1x65+17x65", has_mixed},
+    {"chunked masks", KVG_AXIS_MASK, "chunked:24", has_chunks},
+    {"prefix masks", KVG_AXIS_MASK, "prefix", has_prefix},
+    {"attention sinks", KVG_AXIS_SINKS, "normal", has_sinks},
 };
 
 /* 1 if the kernel would take the first case with the axis changed. */

@@ -10,6 +10,7 @@
 
 #include "ask_kernel.h"
 #include "check_rules.h"
+#include "check_sizes.h"
 #include "kernels/registry.h"
 
 /* The values of an axis; the first is the usual one, with which every kernel should work. */
@@ -31,14 +32,16 @@ static const struct line check_axes[] = {
     {KVG_AXIS_CONTEXT, "200,1,7,15,16,17,33,63,64,65,129,300"},
     {KVG_AXIS_HEADS, "8/2,1/1,3/1,5/1,7/1,16/1,4/4,14/2,16/2,18/9,16/16,32/8"},
     {KVG_AXIS_HEAD_DIM, "128,64,80,96,256"},
-    {KVG_AXIS_BLOCK_SIZE, "16,8,32,64,128"},
+    {KVG_AXIS_BLOCK_SIZE, "16,8,32,64,128,5,1"},
     {KVG_AXIS_LAYOUT, "NHD,HND"},
     {KVG_AXIS_VIEWS, "dense,padded,fused,paired,head_major"},
-    {KVG_AXIS_LENGTHS, "uniform,ragged,gaps"},
-    {KVG_AXIS_MASK, "causal,full"},
+    {KVG_AXIS_SHARED_PAGES, "0,1,3"},
+    {KVG_AXIS_LENGTHS, "uniform,ragged,gaps,1x200+17x65"},
+    {KVG_AXIS_MASK, "causal,full,chunked:24,prefix:40"},
     {KVG_AXIS_WINDOW, "0,1,17,100"},
     {KVG_AXIS_SOFT_CAP, "0,2,30"},
     {KVG_AXIS_SOFTMAX_SCALE, "auto,0.04"},
+    {KVG_AXIS_SINKS, "off,normal,large"},
     {KVG_AXIS_THREADS, "1,3"},
 };
 enum { LINES = sizeof check_axes / sizeof check_axes[0] };
@@ -88,6 +91,9 @@ static int takes(struct asking *a, struct kvg_case *c)
         return refuse(a, error.text);
     if (c->scheme != given.scheme || c->calibration != given.calibration)
         return refuse(a, "a bf16 cache has no scales");
+    if (c->lengths == KVG_LENGTHS_LIST && (c->phase != given.phase || c->batch != given.batch ||
+                                           c->context != given.context || c->q_len != given.q_len))
+        return refuse(a, "a list of lengths has a phase, batch, q_len and context of its own");
     if (kvg_case_without_meaning(c, why, sizeof why))
         return refuse(a, why);
     if (kvg_check_conflict(c))
@@ -465,6 +471,20 @@ static int add_boundaries(struct asking *a, enum kvg_path path)
     return 0;
 }
 
+/* Sizes of more than 8 and 16 bits, on the most usual combination of values. */
+static int add_sizes(struct asking *a)
+{
+    struct kvg_case base;
+    build(a->space, a->bases[0], &base);
+    for (int i = 0, more; (more = kvg_check_size(i, a->request->axis, &(struct kvg_case){0})) >= 0; i++) {
+        struct kvg_case c = base;
+        kvg_check_size(i, a->request->axis, &c);
+        if (more && takes(a, &c) && add_case(a->space, &c))
+            return -1;
+    }
+    return 0;
+}
+
 /* ---------------------------------------------------------------- the space */
 
 static int list_values(const struct kvg_plan_request *request, struct kvg_check_space *s,
@@ -507,7 +527,7 @@ static int make_cases(struct asking *a)
     return kvg_cover_make(&space, &s->cover) || add_refused_pairs(a) || add_combinations(a) ||
                    add_boundaries(a, KVG_PATH_DEQUANT) || add_boundaries(a, KVG_PATH_FP8)
                ? -1
-               : 0;
+               : (s->n_lengths = s->count - s->n_pairs, add_sizes(a));
 }
 
 static void set_seed(struct kvg_check_space *s, const struct kvg_plan_request *request)

@@ -13,7 +13,7 @@
 #include "cover.h"
 #include "plan.h"
 
-enum { KVG_CHECK_AXES = 20, KVG_CHECK_WORD = 64 };
+enum { KVG_CHECK_AXES = 22, KVG_CHECK_WORD = 64 };
 
 struct kvg_check_axis {
     enum kvg_axis axis;
@@ -37,8 +37,9 @@ struct kvg_check_space {
         *refusals; /* values in the order of the axes, then pairs that the kernel refuses */
     int64_t n_refusals;
     struct kvg_cover cover; /* over axes[].values; no combinations if the kernel takes nothing */
-    struct kvg_case *cases; /* those of cover.combinations, then boundary cases */
+    struct kvg_case *cases; /* those of cover.combinations, then boundary cases, then large sizes */
     int64_t count, n_pairs; /* cases; the first n_pairs of them are the combinations */
+    int64_t n_lengths;      /* boundary cases */
 };
 
 /* Asks the kernel of the registry with this name. `request` may restrict axes (its axis[] texts); its other

@@ -215,7 +215,7 @@ static int keep_kernels(struct builder *b, const struct kvg_case *c)
 static void note_effective(struct builder *b, const struct kvg_case *c)
 {
     for (int a = 0; a < KVG_AXIS_COUNT; a++) {
-        char value[128];
+        char value[KVG_CASE_VALUE_MAX];
         if (b->effective[a] || !b->override[a].count)
             continue;
         kvg_case_get(c, (enum kvg_axis)a, value, sizeof value);
@@ -306,7 +306,7 @@ static int expand_overrides(struct builder *b, const struct kvg_plan_request *re
         for (int64_t i = 0; i < b->override[a].count; i++) {
             /* "fp8" becomes "fp8_e4m3" and "8k" 8192, so that they compare equal with values of cases */
             struct kvg_case scratch;
-            char value[128];
+            char value[KVG_CASE_VALUE_MAX];
             kvg_case_default(&scratch);
             if (kvg_case_set(&scratch, (enum kvg_axis)a, b->override[a].text[i], NULL))
                 continue; /* layer=all */
@@ -388,7 +388,7 @@ static int plan_case(struct builder *b, const char *text)
     if (kvg_case_complete(&c, b->error))
         return -1;
     for (int a = 0; a < KVG_AXIS_COUNT; a++) {
-        char before[128], after[128];
+        char before[KVG_CASE_VALUE_MAX], after[KVG_CASE_VALUE_MAX];
         kvg_case_get(&asked, (enum kvg_axis)a, before, sizeof before);
         kvg_case_get(&c, (enum kvg_axis)a, after, sizeof after);
         int asks_nothing = kvg_axis_get_info((enum kvg_axis)a)->optional &&

@@ -61,6 +61,11 @@ static int64_t boundary_length(const struct kvg_case *c, int64_t i)
 int64_t kvg_layout_length(const struct kvg_case *c, int64_t i)
 {
     const int gaps = c->lengths == KVG_LENGTHS_GAPS;
+    int64_t q_len, listed;
+    if (c->lengths == KVG_LENGTHS_LIST) {
+        kvg_list_entry(c->list, i, &q_len, &listed);
+        return listed;
+    }
     const int64_t longest = !gaps || c->batch < 3 ? 0 : c->batch == 3 ? 1 : 2;
     if (c->lengths == KVG_LENGTHS_UNIFORM || i == longest)
         return c->context;
@@ -80,6 +85,11 @@ int64_t kvg_layout_q_len(const struct kvg_case *c, int64_t i)
 {
     const int64_t length = kvg_layout_length(c, i), most = length > 1 ? length : 1;
     const int64_t fewer = c->lengths == KVG_LENGTHS_GAPS ? i % 3 : 0; /* unequal numbers in append */
+    int64_t listed, context;
+    if (c->lengths == KVG_LENGTHS_LIST) {
+        kvg_list_entry(c->list, i, &listed, &context);
+        return listed;
+    }
     if (c->phase == KVG_PHASE_STORE || has_no_query(c, i))
         return 0;
     if (c->phase == KVG_PHASE_PREFILL)
@@ -87,20 +97,70 @@ int64_t kvg_layout_q_len(const struct kvg_case *c, int64_t i)
     return clamp(c->q_len - fewer, 1, most);
 }
 
-/* Length and number of queries of sequence i of a prepared case after a rotation by `turn` sequences. */
-static int64_t length_of(const struct kvg_prepared *p, int64_t i, int64_t turn, int64_t *q_len)
+int64_t kvg_layout_whole_length(const struct kvg_prepared *p, int64_t sequence)
+{
+    struct kvg_case whole = p->c;
+    if (!p->part_of)
+        return p->seq_lens[sequence];
+    whole.batch = p->part_of;
+    return kvg_layout_length(&whole, (sequence + (p->own->values.seed != p->c.seed)) % whole.batch);
+}
+
+int64_t kvg_layout_prefix(const struct kvg_case *c, int64_t i)
+{
+    enum { KINDS = 5, MORE = 3 };
+    const int64_t length = kvg_layout_length(c, i);
+    switch (i % KINDS) {
+    case 0:
+        return c->prefix;
+    case 1:
+        return c->prefix > 1 ? c->prefix / 2 : 1;
+    case 2:
+        return 0;
+    case 3:
+        return length > 0 ? length - 1 : 0;
+    default:
+        return length < INT32_MAX - MORE ? length + MORE : INT32_MAX;
+    }
+}
+
+/* The whole case, and the number that sequence i has there after a rotation by `turn` sequences. */
+static struct kvg_case whole_case(const struct kvg_prepared *p, int64_t i, int64_t turn, int64_t *index)
 {
     struct kvg_case whole = p->c;
     if (p->part_of)
         whole.batch = p->part_of;
-    const int64_t index = (kvg_prepared_sequence(p, i) + turn) % whole.batch;
+    *index = (kvg_prepared_sequence(p, i) + turn) % whole.batch;
+    return whole;
+}
+
+/* Length and number of queries of sequence i of a prepared case after a rotation by `turn` sequences. */
+static int64_t length_of(const struct kvg_prepared *p, int64_t i, int64_t turn, int64_t *q_len)
+{
+    int64_t index;
+    const struct kvg_case whole = whole_case(p, i, turn, &index);
     *q_len = kvg_layout_q_len(&whole, index);
     return kvg_layout_length(&whole, index);
+}
+
+static void fill_prefixes(struct kvg_prepared *p, int64_t turn)
+{
+    for (int64_t i = 0; p->prefix_lens && i < p->c.batch; i++) {
+        int64_t index;
+        const struct kvg_case whole = whole_case(p, i, turn, &index);
+        p->prefix_lens[i] = (int32_t)kvg_layout_prefix(&whole, index);
+    }
 }
 
 static int64_t pages_of(const struct kvg_case *c, int64_t length)
 {
     return length / c->block_size + (length % c->block_size != 0);
+}
+
+int64_t kvg_layout_shared_pages(const struct kvg_case *c, int64_t length)
+{
+    const int64_t whole = length / c->block_size;
+    return c->shared_pages < whole ? c->shared_pages : whole;
 }
 
 /* Number of free pages: 3, and one for every 16 owned pages. */
@@ -118,12 +178,12 @@ static int add_product(int64_t *sum, int64_t a, int64_t b)
 
 static int check_fields(const struct kvg_case *c, struct kvg_error *error)
 {
-    if (c->batch < 1 || c->context < 1 || c->kv_heads < 1 || c->head_dim < 1 || c->block_size < 8 ||
-        c->block_size % 8 || c->q_heads < 1 || c->q_heads % c->kv_heads || c->threads < 1)
+    if (c->batch < 1 || c->context < 1 || c->kv_heads < 1 || c->head_dim < 1 || c->block_size < 1 ||
+        c->q_heads < 1 || c->q_heads % c->kv_heads || c->threads < 1)
         return kvg_fail(error, KVG_EXIT_USAGE,
                         "batch %" PRId64 ", context %" PRId64 ", heads %" PRId64 "/%" PRId64
                         ", head_dim %" PRId64 ", block_size %" PRId64 ", threads %" PRId64
-                        ": all must be positive, q_heads a multiple of kv_heads, block_size a multiple of 8",
+                        ": all must be positive, q_heads a multiple of kv_heads",
                         c->batch, c->context, c->q_heads, c->kv_heads, c->head_dim, c->block_size,
                         c->threads);
     if (c->batch > INT32_MAX || c->context > INT32_MAX || c->q_heads > 65535 || c->head_dim > 65536 ||
@@ -139,17 +199,20 @@ static int check_fields(const struct kvg_case *c, struct kvg_error *error)
 static int sum_lengths(struct kvg_prepared *p, struct kvg_error *error)
 {
     const struct kvg_case *c = &p->c;
-    int64_t owned = 0, max_q_len = 0;
+    int64_t owned = 0, max_q_len = 0, most_shared = 0;
     p->total_q = p->total_kv = 0;
     for (int64_t i = 0; i < c->batch; i++) {
         int64_t q_len, length = length_of(p, i, p->own->values.seed != c->seed, &q_len);
         p->total_q += q_len; /* cannot overflow: q_len is below 2^31 */
         p->total_kv += length;
-        owned += pages_of(c, length);
+        const int64_t shared = kvg_layout_shared_pages(c, length);
+        owned += pages_of(c, length) - shared;
+        most_shared = shared > most_shared ? shared : most_shared;
         max_q_len = q_len > max_q_len ? q_len : max_q_len;
         if (p->total_kv > INT32_MAX || p->total_q > INT32_MAX)
             break; /* already too many */
     }
+    owned += most_shared;
     p->num_blocks = owned + free_pages(owned);
     if (p->total_q > INT32_MAX || p->total_kv > INT32_MAX - KVG_PADDING_TOKENS || p->num_blocks > INT32_MAX)
         return kvg_fail(error, KVG_EXIT_TROUBLE,
@@ -230,7 +293,9 @@ int kvg_layout_allocate(struct kvg_prepared *p, struct kvg_error *error)
     p->own->guards = kvg_guard_new();
     if (!p->own->guards)
         return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory");
+    const int prefix = c->mask == KVG_MASK_PREFIX;
     if (!(p->seq_lens = allocate(p, "seq_lens", c->batch, 4, error)) ||
+        (prefix && !(p->prefix_lens = allocate(p, "prefix_lens", c->batch, 4, error))) ||
         !(p->cu_q_lens = allocate(p, "cu_q_lens", c->batch + 1, 4, error)) ||
         !(p->cu_kv_lens = allocate(p, "cu_kv_lens", c->batch + 1, 8, error)) ||
         (ragged && !(p->own->row_table = allocate(p, "row_table", c->batch * c->context, 4, error))) ||
@@ -243,7 +308,9 @@ int kvg_layout_allocate(struct kvg_prepared *p, struct kvg_error *error)
         (kv_too && !(p->k_cache = allocate(p, "k_cache", p->cache_elements, element, error))) ||
         (kv_too && !(p->v_cache = allocate(p, "v_cache", p->cache_elements, element, error))) ||
         !(p->block_table = allocate(p, "block_table", c->batch * p->block_table_stride, 4, error)) ||
-        !(p->slot_mapping = allocate(p, "slot_mapping", p->store_tokens, 8, error)))
+        !(p->slot_mapping = allocate(p, "slot_mapping", p->store_tokens, 8, error)) ||
+        ((p->problem.features & KVG_FEATURE_SINKS) &&
+         !(p->sinks = allocate(p, "sinks", c->q_heads, 4, error))))
         return -1;
     p->k_pages.data = p->k_cache;
     p->v_pages.data = p->v_cache;
@@ -266,15 +333,22 @@ static void fill_lengths(struct kvg_prepared *p, int64_t turn)
     }
 }
 
-/* Returns the i-th page of a shuffled order. Each call is step i of a Fisher-Yates shuffle of `deck`, so the
- * calls must be made for i = 0, 1, 2 ... */
-static int32_t deal(int32_t *deck, int64_t i, int64_t count, uint64_t seed)
+/* Pages in a shuffled order. */
+struct deck {
+    int32_t *cards;
+    int64_t dealt, count;
+    uint64_t seed;
+};
+
+/* The next page: a step of a Fisher-Yates shuffle. */
+static int32_t deal(struct deck *deck)
 {
-    uint64_t bits = kvg_random_bits(seed, KVG_STREAM_PAGES, 0, (uint32_t)i, 0, 0);
-    int64_t j = i + (int64_t)(bits * (uint64_t)(count - i) >> 32);
-    int32_t card = deck[j];
-    deck[j] = deck[i];
-    deck[i] = card;
+    const int64_t i = deck->dealt++;
+    uint64_t bits = kvg_random_bits(deck->seed, KVG_STREAM_PAGES, 0, (uint32_t)i, 0, 0);
+    int64_t j = i + (int64_t)(bits * (uint64_t)(deck->count - i) >> 32);
+    int32_t card = deck->cards[j];
+    deck->cards[j] = deck->cards[i];
+    deck->cards[i] = card;
     return card;
 }
 
@@ -293,21 +367,38 @@ static void scatter_slots(struct kvg_prepared *p, uint64_t seed)
         p->slot_mapping[i] = not_stored[i / EVERY % KINDS];
 }
 
-static void fill_pages(struct kvg_prepared *p, int32_t *deck, uint64_t seed)
+/* Pages and slots of sequence i. Its shared pages up to page `taken` are those of sequence `holder`, which comes
+ * before it. Their tokens have no slot, because the holder stores them. */
+static void fill_sequence(struct kvg_prepared *p, int64_t i, int64_t holder, int64_t taken, int32_t spare,
+                          struct deck *deck)
 {
     const struct kvg_case *c = &p->c;
-    int64_t dealt = 0;
+    int32_t *table = p->block_table + i * p->block_table_stride;
+    const int32_t *from = p->block_table + holder * p->block_table_stride;
+    const int64_t own = pages_of(c, p->seq_lens[i]), shared = kvg_layout_shared_pages(c, p->seq_lens[i]),
+                  copied = shared < taken ? shared : taken;
+    for (int64_t page = 0; page < p->block_table_stride; page++)
+        table[page] = page < copied ? from[page] : page < own ? deal(deck) : spare;
+    for (int64_t t = 0; t < p->seq_lens[i]; t++)
+        p->slot_mapping[p->cu_kv_lens[i] + t] =
+            t < copied * c->block_size
+                ? -1
+                : (int64_t)table[t / c->block_size] * c->block_size + t % c->block_size;
+}
+
+static void fill_pages(struct kvg_prepared *p, int32_t *cards, uint64_t seed)
+{
+    const struct kvg_case *c = &p->c;
+    struct deck deck = {cards, 0, p->num_blocks, seed};
+    int64_t holder = 0, taken = 0; /* the sequence with the most shared pages so far, and their number */
     for (int64_t b = 0; b < p->num_blocks; b++)
-        deck[b] = (int32_t)b;
-    int32_t spare = deal(deck, dealt++, p->num_blocks, seed); /* unused table entries name this free page */
+        cards[b] = (int32_t)b;
+    const int32_t spare = deal(&deck); /* unused table entries name this free page */
     for (int64_t i = 0; i < c->batch; i++) {
-        int32_t *table = p->block_table + i * p->block_table_stride;
-        for (int64_t page = 0; page < p->block_table_stride; page++)
-            table[page] =
-                page < pages_of(c, p->seq_lens[i]) ? deal(deck, dealt++, p->num_blocks, seed) : spare;
-        for (int64_t t = 0; t < p->seq_lens[i]; t++)
-            p->slot_mapping[p->cu_kv_lens[i] + t] =
-                (int64_t)table[t / c->block_size] * c->block_size + t % c->block_size;
+        const int64_t shared = kvg_layout_shared_pages(c, p->seq_lens[i]);
+        fill_sequence(p, i, holder, taken, spare, &deck);
+        holder = shared > taken ? i : holder;
+        taken = shared > taken ? shared : taken;
     }
     for (int64_t t = p->total_kv; t < p->store_tokens; t++)
         p->slot_mapping[t] = -1;
@@ -321,6 +412,7 @@ int kvg_layout_fill(struct kvg_prepared *p, uint64_t seed, struct kvg_error *err
     if (!deck)
         return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory for %" PRId64 " page numbers", p->num_blocks);
     fill_lengths(p, seed != p->c.seed);
+    fill_prefixes(p, seed != p->c.seed);
     fill_pages(p, deck, seed);
     free(deck);
     return 0;

@@ -74,6 +74,7 @@ static void move_tables(const struct maps *m, struct kvg_permuted *out)
     for (int64_t b = 0; b < batch; b++) {
         const int64_t to = sequence_to(m, b);
         out->seq_lens[to] = p->seq_lens[b];
+        out->prefix_lens[to] = p->prefix_lens ? p->prefix_lens[b] : 0;
         out->cu_q_lens[to + 1] = p->cu_q_lens[b + 1] - p->cu_q_lens[b];
         for (int64_t i = 0; i < stride; i++)
             out->block_table[to * stride + i] = (int32_t)page_to(m, p->block_table[b * stride + i]);
@@ -86,6 +87,8 @@ static void move_tables(const struct maps *m, struct kvg_permuted *out)
             out->row[i] = out->cu_q_lens[sequence_to(m, b)] + (i - p->cu_q_lens[b]);
     for (int64_t h = 0; h < p->problem.q_heads; h++)
         out->head[h] = q_head_to(m, h);
+    for (int64_t h = 0; p->sinks && h < p->problem.q_heads; h++)
+        out->sinks[out->head[h]] = p->sinks[h];
 }
 
 static void move_query(const struct kvg_prepared *p, struct kvg_permuted *out)
@@ -116,9 +119,12 @@ static int allocate(const struct kvg_prepared *p, struct kvg_permuted *out)
         .v_cache = malloc(cache + 1),
         .row = malloc(rows * sizeof *out->row + 1),
         .head = malloc(heads * sizeof *out->head + 1),
+        .prefix_lens = malloc(batch * sizeof *out->prefix_lens + 1),
+        .sinks = p->sinks ? malloc(heads * sizeof *out->sinks) : NULL,
     };
     return out->block_table && out->seq_lens && out->cu_q_lens && out->q && out->q_scale && out->k_scale &&
-                   out->v_scale && out->k_cache && out->v_cache && out->row && out->head
+                   out->v_scale && out->k_cache && out->v_cache && out->row && out->head &&
+                   out->prefix_lens && (out->sinks || !p->sinks)
                ? 0
                : -1;
 }
@@ -159,6 +165,8 @@ void kvg_permuted_free(struct kvg_permuted *m)
     free(m->v_cache);
     free(m->row);
     free(m->head);
+    free(m->prefix_lens);
+    free(m->sinks);
     *m = (struct kvg_permuted){0};
 }
 

@@ -20,12 +20,14 @@ struct kvg_permuted {
     int32_t *block_table;     /* [batch, block_table_stride] */
     int32_t *seq_lens;        /* [batch] */
     int32_t *cu_q_lens;       /* [batch + 1] */
+    float *sinks;             /* [q_heads], or NULL without sinks */
     void *q;                  /* as p->q, or p->q8 on path fp8 */
     float *q_scale, *k_scale; /* as in p: [kv_heads] or [1] */
     float *v_scale;
     void *k_cache, *v_cache; /* [cache_elements] each */
     int64_t *row;            /* [total_q]: new number of each query row */
     int64_t *head;           /* [q_heads]: new number of each query head */
+    int32_t *prefix_lens;    /* [batch]; zeros without the prefix mask */
 };
 
 /* Makes the inputs in another order. 0; 1 if the case has only one page, head or sequence, so that nothing

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/inputs/generate.h"
 #include "parts.h"
 
 #define BF16_NAN 0x7fc0u
@@ -57,6 +58,8 @@ static int fill_sources(struct kvg_prepared *p, struct kvg_error *error)
     }
     if (p->frame)
         return 0;
+    if (kvg_share_values(p, error))
+        return -1;
     for (int64_t i = p->total_kv * kv_row; i < p->store_tokens * kv_row; i++)
         p->k[i] = p->v[i] = BF16_NAN;
     return 0;
@@ -76,6 +79,18 @@ void kvg_prepared_fill_caches(struct kvg_prepared *p)
 {
     fill_cache(p, &p->k_pages, p->k_scale, p->k);
     fill_cache(p, &p->v_pages, p->v_scale, p->v);
+}
+
+/* The sinks of the case: normal deviates, or, if large, 8 more than 8 times their size, with the sign + for even
+ * heads and - for odd ones. The sinks are the same for every sequence. */
+static void fill_sinks(struct kvg_prepared *p, uint64_t seed)
+{
+    enum { LEAST = 8 };
+    for (int64_t h = 0; p->sinks && h < p->c.q_heads; h++) {
+        const uint32_t bits = kvg_random_bits(seed, KVG_STREAM_SINK, 0, 0, (uint32_t)h, 0);
+        const float z = kvg_normal(kvg_normal_table, bits), size = LEAST + LEAST * fabsf(z);
+        p->sinks[h] = p->c.sinks == KVG_SINKS_NORMAL ? z : h % 2 ? -size : size;
+    }
 }
 
 /* Everything that depends on values: scales, caches, quantised Q. */
@@ -102,6 +117,7 @@ static int prepare(struct kvg_prepared *out, struct kvg_error *error)
         return -1;
     }
     out->softmax_scale = kvg_case_softmax_scale(&out->c);
+    fill_sinks(out, out->own->values.seed);
     kvg_guard_seal_all(out->own->guards);
     kvg_shown_fill(out);
     if (!out->views.dense) {
@@ -201,23 +217,18 @@ int kvg_prepared_renew(struct kvg_prepared *p, uint64_t seed, struct kvg_error *
         flip_signs(p->k, p->total_kv * c->kv_heads * c->head_dim);
         flip_signs(p->v, p->total_kv * c->kv_heads * c->head_dim);
     }
+    fill_sinks(p, seed);
     if (quantise(p, error))
         return -1;
-    const void *changed[] = {p->q,
-                             p->k,
-                             p->v,
-                             p->q8,
-                             p->q_scale,
-                             p->k_scale,
-                             p->v_scale,
-                             p->k_cache,
-                             p->v_cache,
-                             p->seq_lens,
-                             p->cu_q_lens,
-                             p->cu_kv_lens,
-                             p->own->row_table,
-                             p->block_table,
-                             p->slot_mapping};
+    const void *changed[] = {p->q,           p->k,
+                             p->v,           p->q8,
+                             p->q_scale,     p->k_scale,
+                             p->v_scale,     p->k_cache,
+                             p->v_cache,     p->seq_lens,
+                             p->prefix_lens, p->cu_q_lens,
+                             p->cu_kv_lens,  p->own->row_table,
+                             p->block_table, p->slot_mapping,
+                             p->sinks};
     for (size_t i = 0; i < sizeof changed / sizeof changed[0]; i++)
         kvg_guard_seal(p->own->guards, changed[i]);
     kvg_shown_fill(p);

@@ -4,6 +4,7 @@
  */
 #include "prepared.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,12 @@
 int64_t kvg_prepared_sequence(const struct kvg_prepared *p, int64_t i)
 {
     return p->part_of ? p->own->sequence[i] : i;
+}
+
+int64_t kvg_prepared_shared_pages(const struct kvg_prepared *p, int64_t i)
+{
+    const int64_t whole = p->seq_lens[i] / p->problem.block_size;
+    return p->c.shared_pages < whole ? p->c.shared_pages : whole;
 }
 
 struct kvg_views_sizes kvg_prepared_sizes(const struct kvg_prepared *p)
@@ -74,6 +81,11 @@ void kvg_prepared_free(struct kvg_prepared *p)
     memset(p, 0, sizeof *p);
 }
 
+double kvg_prepared_empty_lse(const struct kvg_prepared *p, int64_t q_head)
+{
+    return p->sinks ? (double)p->sinks[q_head] : -INFINITY;
+}
+
 struct kvg_ref_mask kvg_prepared_mask(const struct kvg_prepared *p)
 {
     static const enum kvg_ref_mask_kind kinds[] = {[KVG_MASK_CAUSAL] = KVG_REF_CAUSAL,
@@ -102,7 +114,8 @@ static void common_view(const struct kvg_prepared *p, struct kvg_ref_attention *
                                     .softmax_scale = p->softmax_scale,
                                     .soft_cap = p->problem.soft_cap,
                                     .mask = kvg_prepared_mask(p),
-                                    .threads = (int)c->threads};
+                                    .threads = (int)c->threads,
+                                    .sinks = p->sinks};
 }
 
 void kvg_prepared_dequantised(const struct kvg_prepared *p, struct kvg_ref_attention *a)

@@ -44,6 +44,7 @@ struct kvg_prepared {
     int64_t *cu_kv_lens; /* [batch + 1]: first row of each sequence in k and v below */
     int64_t total_q, total_kv;
     int32_t *prefix_lens; /* [batch] if the mask is prefix, else NULL */
+    float *sinks;         /* [q_heads], or NULL without sinks */
 
     /* Unquantised tensors, bf16, contiguous. */
     uint16_t *q; /* [total_q, q_heads, head_dim]; no rows in phase store */
@@ -65,7 +66,8 @@ struct kvg_prepared {
     int64_t
         block_table_stride; /* more than the longest sequence needs: by 1, or by 6 if views are not dense */
     int64_t *slot_mapping;  /* [store_tokens]: total_kv slots, then some padding tokens (-1). If lengths are
-                                   gaps, a store has its slots in random order, and some are negative */
+                                   gaps, a store has its slots in random order, and some are negative. A token of a shared
+                               page that an earlier sequence has as well has none (-1) */
     int64_t store_tokens;
 
     struct kvg_views views; /* where the kernel finds the elements of each tensor in its buffer */
@@ -92,6 +94,9 @@ const struct kvg_case *kvg_prepared_values(const struct kvg_prepared *p);
 /* Number of sequence i in the whole case: i unless p is a part. */
 int64_t kvg_prepared_sequence(const struct kvg_prepared *p, int64_t i);
 
+/* Number of pages of sequence i that are shared. */
+int64_t kvg_prepared_shared_pages(const struct kvg_prepared *p, int64_t i);
+
 /* The sizes that the views of this case depend on. */
 struct kvg_views_sizes kvg_prepared_sizes(const struct kvg_prepared *p);
 
@@ -99,6 +104,9 @@ struct kvg_views_sizes kvg_prepared_sizes(const struct kvg_prepared *p);
 struct kvg_pages kvg_prepared_pages(const struct kvg_prepared *p, int is_v, void *buffer);
 /* The address of the first element of a tensor of rows in `buffer`. */
 void *kvg_rows_begin(const struct kvg_rows_view *view, int64_t element_bytes, const void *buffer);
+
+/* The lse of a row of this query head that sees no key: its sink, or -infinity. */
+double kvg_prepared_empty_lse(const struct kvg_prepared *p, int64_t q_head);
 
 /* The mask, for the reference. */
 struct kvg_ref_mask kvg_prepared_mask(const struct kvg_prepared *p);

@@ -28,7 +28,9 @@ void kvg_seen_host(const struct kvg_prepared *p, struct kvg_seen *seen)
                               .block_table = p->block_table,
                               .seq_lens = p->seq_lens,
                               .cu_q_lens = p->cu_q_lens,
-                              .slot_mapping = p->slot_mapping};
+                              .slot_mapping = p->slot_mapping,
+                              .prefix_lens = p->prefix_lens,
+                              .sinks = p->sinks};
 }
 
 struct piece {
@@ -82,6 +84,10 @@ static int list_pieces(const struct kvg_prepared *p, struct piece pieces[MOST_PI
         pieces[n++] = PIECE(q8, s->q8, v->q8.elements);
     pieces[n++] = PIECE(seq_lens, p->seq_lens, p->problem.batch * (int64_t)sizeof(int32_t));
     pieces[n++] = PIECE(cu_q_lens, p->cu_q_lens, (p->problem.batch + 1) * (int64_t)sizeof(int32_t));
+    if (p->prefix_lens)
+        pieces[n++] = PIECE(prefix_lens, p->prefix_lens, p->problem.batch * (int64_t)sizeof(int32_t));
+    if (p->sinks)
+        pieces[n++] = PIECE(sinks, p->sinks, p->problem.q_heads * (int64_t)sizeof(float));
     return n;
 }
 
@@ -245,8 +251,7 @@ static int say_difference(const struct kvg_prepared *part, int64_t i, int which,
     int64_t at = 0;
     while (memcmp(want + at * e, got + at * e, (size_t)e) == 0)
         at++;
-    const int nhd = pages->stride_head == dim;
-    const int64_t slot = nhd ? at / pages->stride_slot : at / dim % size;
+    const int64_t slot = part->problem.layout == KVG_NHD ? at / pages->stride_slot : at / dim % size;
     unsigned codes[2] = {0, 0};
     for (int64_t b = 0; b < e; b++) {
         codes[0] |= (unsigned)want[at * e + b] << (8 * b);

@@ -27,6 +27,8 @@ struct kvg_seen {
     void *block_table;
     void *seq_lens, *cu_q_lens; /* attention */
     void *slot_mapping;
+    void *prefix_lens; /* attention with the prefix mask */
+    void *sinks;       /* attention; NULL without sinks */
 };
 
 /* Fills seen with the host's own buffers. */

@@ -353,6 +353,12 @@ static uint8_t *row_of(const struct kvg_prepared *p, const struct kvg_pages *pag
            head * pages->stride_head;
 }
 
+/* 0 for a token of a shared page that an earlier sequence writes. */
+static int is_holder(const struct kvg_prepared *p, int64_t seq, int64_t key)
+{
+    return p->slot_mapping[p->cu_kv_lens[seq] + key] >= 0;
+}
+
 /* V has a code in the same dims of all keys, so a V that is read wrong shows whatever the weights are. */
 static void write_largest(const struct kvg_prepared *p)
 {
@@ -361,7 +367,7 @@ static void write_largest(const struct kvg_prepared *p)
     list_codes(p->problem.kv_dtype, codes);
     for (int64_t b = 0; b < p->problem.batch; b++)
         for (int64_t last = p->seq_lens[b] - 1, t = last; t >= 0; t--)
-            for (int64_t h = 0; h < p->problem.kv_heads; h++) {
+            for (int64_t h = 0; h < p->problem.kv_heads && is_holder(p, b, t); h++) {
                 const int64_t back = last - t;
                 uint8_t *k = row_of(p, &p->k_pages, b, t, h), *v = row_of(p, &p->v_pages, b, t, h);
                 for (int64_t d = 0; d < dim; d++)
@@ -412,7 +418,7 @@ static void write_subnormals(struct kvg_prepared *p)
     uint32_t random = 1;
     for (int64_t b = 0; b < problem->batch; b++)
         for (int64_t t = 0; t < p->seq_lens[b]; t++)
-            for (int64_t h = 0; h < problem->kv_heads; h++) {
+            for (int64_t h = 0; h < problem->kv_heads && is_holder(p, b, t); h++) {
                 write_subnormals_row(problem->kv_dtype, &random, row_of(p, &p->k_pages, b, t, h),
                                      problem->head_dim);
                 write_subnormals_row(problem->kv_dtype, &random, row_of(p, &p->v_pages, b, t, h),

@@ -232,6 +232,7 @@ int kvg_bound_init(struct kvg_bound *b, const struct kvg_problem *problem, const
     const struct kvg_ref_format_info *out = kvg_ref_format_get_info(kvg_ref_format_of(problem->out_dtype));
     b->out_rel = unit_roundoff(kvg_ref_format_of(problem->out_dtype));
     b->out_floor = problem->out_dtype == KVG_F32 ? 0x1p-126 : ldexp(1.0, out->min_exponent);
+    b->sink_in_maximum = d->sink_in_maximum;
     return 0;
 }
 
@@ -242,6 +243,7 @@ void kvg_bound_model(const struct kvg_bound *b, struct kvg_ref_bound_model *mode
     model->p_rel = b->p_rel;
     model->p_abs = b->p_abs;
     model->floors = b->floors;
+    model->sink_in_maximum = b->sink_in_maximum;
 }
 
 void kvg_bound_drift(const struct kvg_bound *b, struct kvg_ref_drift_model *model)
@@ -268,6 +270,7 @@ void kvg_bound_emulation(const struct kvg_arithmetic *d, struct kvg_ref_emulatio
     how->tile_last_first = d->tile_last_first;
     how->split_tokens = d->split_tokens;
     how->split_from_window = d->split_from_window;
+    how->sink_in_maximum = d->sink_in_maximum;
 }
 
 void kvg_bound_make_tail(double alpha, int64_t count, struct kvg_bound_tail *out)
@@ -283,9 +286,11 @@ void kvg_bound_fill_row(const struct kvg_bound *b, struct kvg_bound_row *row)
     const double split = b->split > 0 && (double)b->split < n ? (double)b->split : n;
     const double splits = split < n ? ceil(n / split) + 1.0 : 1.0; /* a window may touch one split more */
     const double tile = b->tile > 0 && (double)b->tile < split ? (double)b->tile : split;
-    const double merges = splits > 1.0 ? 1.0 : 0.0;
-    /* lse - ln n <= max <= lse: this bounds the running max, which is not known here. */
-    const double largest = fmax(fabs(row->lse), fabs(row->lse - log(n))) + 1.0;
+    const double sinks = row->sunk > 0.0 ? 1.0 : 0.0;
+    const double merges = (splits > 1.0 ? 1.0 : 0.0) + sinks;
+    /* lse - ln n <= max <= lse of the keys: this bounds the running max, which is not known here. */
+    const double keys = row->lse - row->sunk;
+    const double largest = fmax(fabs(row->lse), fmax(fabs(keys), fabs(keys - log(n)))) + 1.0;
     const double deepest = largest + WEIGHT_THAT_MATTERS + log(n);
 
     row->rescales = ceil(split / tile);
@@ -307,7 +312,7 @@ void kvg_bound_fill_row(const struct kvg_bound *b, struct kvg_bound_row *row)
         row->narrow_cut = (0.5 * units + sqrt(units)) * b->pv_unit;
     }
     row->narrow_floor = b->pv_floor * row->v_size;
-    const double additions = split + row->rescales + splits + 2.0;
+    const double additions = split + row->rescales + splits + 2.0 + sinks;
     row->acc_l = additions * KVG_U_F32;
     row->acc_pv = row->narrow_worst + additions * KVG_U_F32;
     row->sum_noise = sqrt(additions) * KVG_U_F32;
@@ -379,11 +384,17 @@ double kvg_bound_bennett(double variance, double largest, double log_odds)
     return u * variance / largest;
 }
 
+/* The mean of delta over the keys alone: the sink, which delta_mean includes, has none. */
+static double mean_of_keys(const struct kvg_bound_row *row)
+{
+    return row->delta_mean * exp(row->sunk);
+}
+
 /* Variance of an element where `share` of each logit's delta is noise. The first order in delta grows by
  * e^delta where the logits are so large that FP32 loses their units. */
 static double logit_variance(double share, const struct kvg_bound_row *row, const struct kvg_bound_element *e)
 {
-    const double steep = share * exp(fmin(2.0 * share * row->delta_mean, LARGEST_EXPONENT));
+    const double steep = share * exp(fmin(2.0 * share * mean_of_keys(row), LARGEST_EXPONENT));
     return steep * steep * e->sq_logit;
 }
 
@@ -398,7 +409,7 @@ static double logit_variance(double share, const struct kvg_bound_row *row, cons
 static double standard_variance(const struct kvg_bound *b, const struct kvg_bound_row *row,
                                 const struct kvg_bound_element *e)
 {
-    const double share = b->logit_standard / b->logit_rel, mean = row->delta_mean;
+    const double share = b->logit_standard / b->logit_rel, mean = mean_of_keys(row);
     const double repeats = b->nearest ? fmax(row->repeats, 1.0) : 1.0;
     if ((!b->qk_narrow && !b->pv_narrow) || !(mean > 0.0))
         return 0.0;
@@ -469,6 +480,29 @@ static double nearest_standard(const struct kvg_bound *b, const struct kvg_bound
            repeats * n * floor * floor;
 }
 
+/* (1 - w)|o| times the errors of the lse of the keys and of the sink (section 8). `logit`: largest error of a
+ * logit, as a factor of |scale| sum |q k|. */
+static double sink_pull(const struct kvg_bound *b, const struct kvg_bound_row *row, double o, double logit,
+                        double quantile)
+{
+    if (!(row->sunk > 0.0))
+        return 0.0;
+    const double rescales = sqrt(fmin(row->rescales, RESCALES_THAT_MATTER)) * row->a_rescale;
+    const double keys =
+        logit / b->logit_rel * mean_of_keys(row) + row->a_common + quantile * (row->sum_noise + rescales);
+    /* |z| <= |lse| + |ln share|, and share |ln share| < 1. */
+    const double share = -expm1(-row->sunk);
+    const double sink =
+        share * (b->exp_rel + SCALE_ROUNDINGS * KVG_U_F32 * fabs(row->lse)) + SCALE_ROUNDINGS * KVG_U_F32;
+    return (share * expm1(fmin(keys, LARGEST_EXPONENT)) + sink) * o;
+}
+
+/* Largest error of a logit that the bound takes with this quantile, as a factor of |scale| sum |q k|. */
+static double declared_logit(const struct kvg_bound *b, double quantile)
+{
+    return b->logit_bias + fmin(b->logit_stray, quantile * b->logit_common);
+}
+
 double kvg_bound_probable(const struct kvg_bound *b, const struct kvg_bound_row *row,
                           const struct kvg_bound_element *e, const struct kvg_bound_tail *tail,
                           const struct kvg_bound_tail *group, struct kvg_bound_noise *noise)
@@ -491,8 +525,11 @@ double kvg_bound_probable(const struct kvg_bound *b, const struct kvg_bound_row 
     const double flips = moved_weights(b, row, e, tail->lambda, moved);
     /* The same for all keys. */
     const double alike = row->a_common + b->v_noise + DIVISION_ROUNDINGS * KVG_U_F32;
-    const double linear = (alike + tail->lambda * row->sum_noise) * o;
-    const double group_linear = (alike + group->lambda * row->sum_noise) * o;
+    const double linear = (alike + tail->lambda * row->sum_noise) * o +
+                          sink_pull(b, row, o, declared_logit(b, tail->lambda), tail->lambda);
+    const double group_linear =
+        (alike + group->lambda * row->sum_noise) * o +
+        sink_pull(b, row, o, fmin(b->logit_fp32, declared_logit(b, group->lambda)), group->lambda);
     /* The references' own sums, in blocks: (block sum of p|v|)^2 <= keys * block sum of p^2 v^2. */
     const double block = fmin(e->abs_pv, sqrt(REFERENCE_BLOCK * e->sq_pv));
     const double floor = b->out_floor + 2.0 * REFERENCE_REL * (e->partial + block);
@@ -506,7 +543,8 @@ double kvg_bound_probable(const struct kvg_bound *b, const struct kvg_bound_row 
     const double random_logits =
         b->qk_narrow ? fp32_logits : logit_variance(b->logit_common / b->logit_rel, row, e);
     noise->usual = sqrt(fmin(fp32_logits, random_logits) + standard + shared + own + granted) +
-                   (alike + row->sum_noise) * o + floor;
+                   (alike + row->sum_noise) * o + floor +
+                   sink_pull(b, row, o, fmin(b->logit_fp32, declared_logit(b, 1.0)), 1.0);
     if (!b->qk_narrow)
         noise->usual += moved_weights(b, row, e, 1.0, moved);
 
@@ -519,7 +557,8 @@ double kvg_bound_probable(const struct kvg_bound *b, const struct kvg_bound_row 
     const double gain = b->nearest ? 0.0 : row->narrow_worst * o;
     noise->declared = b->qk_narrow || b->pv_narrow
                           ? sqrt(accumulators + shared + own) + moved_weights(b, row, e, 1.0, moved) +
-                                (alike + row->sum_noise) * o + floor + gain
+                                (alike + row->sum_noise) * o + floor + gain +
+                                sink_pull(b, row, o, declared_logit(b, 1.0), 1.0)
                           : noise->usual;
     const double error = tail->lambda * sqrt(accumulators + shared + own) + flips + linear + floor + gain;
     return error + b->out_rel * (o + error);
@@ -544,9 +583,11 @@ double kvg_bound_lse_worst(const struct kvg_bound *b, const struct kvg_bound_row
 double kvg_bound_lse_probable(const struct kvg_bound *b, const struct kvg_bound_row *row,
                               const struct kvg_bound_tail *tail)
 {
-    const double stray = fmin(b->logit_stray, tail->lambda * b->logit_common);
-    const double logit = (b->logit_bias + stray) / b->logit_rel;
-    double error = logit * row->delta_mean + row->a_common;
+    const double logit = declared_logit(b, tail->lambda) / b->logit_rel;
+    double logits = logit * mean_of_keys(row);
+    if (row->sunk > 0.0) /* ln(u + w e^x) is convex: above 0 it moves faster than w x */
+        logits = log1p(exp(-row->sunk) * expm1(fmin(logits, LARGEST_EXPONENT)));
+    double error = logits + row->a_common;
     error +=
         tail->lambda * (row->sum_noise + sqrt(fmin(row->rescales, RESCALES_THAT_MATTER)) * row->a_rescale);
     if (b->rounded_row_sum)

@@ -127,6 +127,30 @@
  *   together, and where the row sum adds the unrounded P that is a gain. What the standard loses by
  *   truncation is described in systematic.h.
  *
+ * 8. Sinks
+ *
+ *   A sink z is one more key: logit z, value 0, weight u = e^(z - lse). With o_k and lse_k, the results of the
+ *   keys alone, and w = e^(lse_k - lse) = 1 - u, the exact results are
+ *
+ *     o = w o_k,   lse = ln(e^(lse_k) + e^z)
+ *
+ *   Its logit is given, so its delta is 0; its weight is added as it is, so its eta is 0. Its t is at most a: one
+ *   exponential and the rounding of its argument. All sums above run over the keys and the sink. So
+ *   sum w_j (v_j - o) = 0 still holds, and with it sections 2 and 3: the reference adds the sink to `shrink`, and
+ *   sum p|v - o| <= sum p|v| + |o| covers the a of the sink.
+ *
+ *     lse        d lse = w d lse_k + u dz: never more than that of the keys. An empty row has lse z. An error x
+ *                of all logits moves it by ln(u + w e^x), which is convex in x.
+ *     output     d o = w d o_k + u o (d lse_k - dz). Without a sink an error that is common to the logits of all
+ *                keys cancels; with one it enters as the second term, linearly, as (1 - w)|o| times e^x - 1, x the
+ *                allowed error of lse_k, and that of z. The probable bound and the noise of the gain test add it
+ *                (`sink_pull`). As elsewhere, the gain test takes FP32 logits for it; the loss of the standard
+ *                is taken with the sink.
+ *     largest    The logits of the keys are as large as lse_k, not as lse: `sunk` = lse - lse_k.
+ *     P          With sink_in_maximum P is rounded relative to the larger of the running max and z, so p_max is
+ *                the largest weight, that of the sink included. Else it is the largest of the keys.
+ *     additions  One more addition of the row sum and, at the end, one more rescaling of it.
+ *
  * All numbers are doubles in units of the output, unless a name says `rel`.
  */
 #ifndef KVG_HARNESS_VERIFY_BOUNDS_H
@@ -177,6 +201,7 @@ struct kvg_bound {
     int64_t pv_flush;         /* keys between two flushes of a narrow accumulator; 0 = never */
     double out_rel;           /* rounding of the output */
     double out_floor;         /* smallest normal of the output format; below it a kernel may flush to zero */
+    int sink_in_maximum;      /* 1: P is rounded relative to a maximum that includes the sink */
 };
 
 /* Quantiles of one of `count` numbers that share a false-alarm rate alpha. */
@@ -207,6 +232,7 @@ struct kvg_bound_row {
     int64_t visible; /* keys */
     double lse;      /* exact */
     double shrink, grow, eta_sum, delta_mean, flip_sum, flip_same;
+    double sunk; /* how far the sink raises the lse; 0 without a sink */
     /* from the inputs; only read for narrow accumulators that round to nearest */
     double q_size;  /* |softmax_scale q_scale| max |q|, times k_scale unless K is scaled before the product */
     double v_size;  /* v_scale; 1 where V is scaled before the product */
@@ -253,6 +279,11 @@ double kvg_bound_probable(const struct kvg_bound *b, const struct kvg_bound_row 
 double kvg_bound_lse_worst(const struct kvg_bound *b, const struct kvg_bound_row *row);
 double kvg_bound_lse_probable(const struct kvg_bound *b, const struct kvg_bound_row *row,
                               const struct kvg_bound_tail *tail);
+
+/* The same for a row without a visible key, whose lse is its sink. */
+double kvg_bound_lse_empty(double sink);
+/* The ratio of such an lse, as kvg_bound_ratio. `sink` is -infinity without one. */
+double kvg_bound_empty_ratio(double lse, double sink);
 
 /* Error over what is allowed. Above 1 fails a check. Never NaN:
  *

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * compare.c: an output against its expectation. Checks that need no reference see every element of the
- * output: nothing may be NaN or infinite, and rows that see no key must be zero with an lse of -infinity. All
+ * output: nothing may be NaN or infinite, and rows that see no key must be zero with an lse of -infinity, or of their sink. All
  * other checks see the sampled rows.
  */
 #include <math.h>
@@ -49,10 +49,10 @@ static void scan_row(struct comparison *c, const struct kvg_ref_row *at, int64_t
     }
     if (!c->lse)
         return;
-    const double lse = (double)c->lse[row];
+    const double lse = (double)c->lse[row], empty = kvg_prepared_empty_lse(c->e->p, at->q_head);
     if (visible == 0)
-        kvg_check_note(&c->check[KVG_CHECK_EMPTY], lse == -INFINITY ? 0.0 : INFINITY, at, -1, lse, -INFINITY,
-                       0.0);
+        kvg_check_note(&c->check[KVG_CHECK_EMPTY], kvg_bound_empty_ratio(lse, empty), at, -1, lse, empty,
+                       kvg_bound_lse_empty(empty));
     else if (!isfinite(lse))
         kvg_check_note(&c->check[KVG_CHECK_NONFINITE], INFINITY, at, -1, isnan(lse) ? NAN : lse, NAN, NAN);
 }

@@ -66,7 +66,7 @@ void kvg_expectation_free(struct kvg_expectation *e)
 
 static int terms_alloc(struct terms *terms, int64_t rows, int64_t head_dim)
 {
-    enum { PER_ELEMENT = 10, PER_ROW = 6 };
+    enum { PER_ELEMENT = 10, PER_ROW = 7 };
     const size_t elements = (size_t)(rows * head_dim);
     memset(terms, 0, sizeof *terms);
     double *at = terms->block = calloc(PER_ELEMENT * elements + PER_ROW * (size_t)rows, sizeof *at);
@@ -77,7 +77,8 @@ static int terms_alloc(struct terms *terms, int64_t rows, int64_t head_dim)
         &terms->t.sq_logit,     &terms->t.abs_aligned, &terms->t.sq_aligned, &terms->drift.flips,
         &terms->drift.sq_flips, &terms->drift.partial};
     double **const row[PER_ROW] = {&terms->t.shrink,     &terms->t.grow,         &terms->t.eta_sum,
-                                   &terms->t.delta_mean, &terms->drift.flip_sum, &terms->drift.flip_same};
+                                   &terms->t.delta_mean, &terms->drift.flip_sum, &terms->drift.flip_same,
+                                   &terms->t.sunk};
     for (int i = 0; i < PER_ELEMENT; i++, at += elements)
         *element[i] = at;
     for (int i = 0; i < PER_ROW; i++, at += rows)
@@ -123,6 +124,7 @@ static void bound_rows(struct kvg_expectation *e, const struct kvg_expectation_p
                                     .flip_same = terms->drift.flip_same[i],
                                     .eta_sum = terms->t.eta_sum[i],
                                     .delta_mean = terms->t.delta_mean[i],
+                                    .sunk = terms->t.sunk[i],
                                     .q_size = nearest->q_size ? nearest->q_size[i] : 0.0,
                                     .v_size = nearest->q_size ? nearest->v_size[i] : 0.0,
                                     .repeats = nearest->q_size ? nearest->repeats[i] : 1.0};
@@ -196,7 +198,8 @@ static int standard_loss(struct kvg_expectation *e, const struct kvg_ref_attenti
         return 0;
     float *lossy = malloc(((size_t)n + 1) * sizeof *lossy), *exact = malloc(((size_t)n + 1) * sizeof *exact);
     const struct kvg_ref_row *rows = &e->sample.rows[from];
-    const int known = same_emulation(how, &plain, a->seq_lens[rows[0].seq]);
+    const int known =
+        same_emulation(how, &plain, a->seq_lens[rows[0].seq]) && (!a->sinks || !how->sink_in_maximum);
     const int failed = !lossy || !exact ||
                        kvg_ref_attention_predict(a, &standard, rows, count, lossy, NULL) != 0 ||
                        (!known && kvg_ref_attention_emulate(a, &plain, rows, count, exact, NULL) != 0);

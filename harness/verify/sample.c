@@ -128,13 +128,16 @@ static int take_all(struct sampler *s, const struct kvg_sample_marks *marks)
         if (take(s, b, q_len_of(p, b) - 1, 1) != 0)
             return -1;
     for (int64_t b = 0; b < batch; b++) { /* causal with q_len > seq_len: the first queries see no key */
-        const int64_t unseen = p->problem.mask != KVG_MASK_FULL ? q_len_of(p, b) - p->seq_lens[b] : 0;
+        const int sees_all = p->problem.mask == KVG_MASK_FULL || (p->prefix_lens && p->prefix_lens[b] > 0);
+        const int64_t unseen = sees_all ? 0 : q_len_of(p, b) - p->seq_lens[b];
         if (take(s, b, unseen > 0 ? unseen : 0, 0) != 0)
             return -1;
     }
     for (int64_t b = 0; b < batch; b++)
         if (take_around(s, b, p->problem.block_size) != 0 || take_around(s, b, marks[b].tile) != 0 ||
-            take_around(s, b, marks[b].split) != 0 || take_around(s, b, p->problem.window) != 0)
+            take_around(s, b, marks[b].split) != 0 || take_around(s, b, p->problem.window) != 0 ||
+            take_around(s, b, p->problem.chunk) != 0 ||
+            (p->prefix_lens && take_around(s, b, p->prefix_lens[b]) != 0))
             return -1;
     for (int64_t i = 0; i < RANDOM_QUERIES; i++)
         for (int64_t b = 0; b < batch; b++)

@@ -8,7 +8,8 @@
  *   2. the first query that sees a key;
  *   3. queries at boundaries: those whose last visible key is the last slot of a page or tile, the first slot
  *      of the next, or the slot beside; the same at the boundaries of splits; the queries just inside and
- *      just outside a full window. Of each kind the first and the last boundary are taken;
+ *      just outside a full window; those at the boundaries of chunks and at the
+ *      end of the prefix. Of each kind the first and the last boundary are taken;
  *   4. random queries (Philox keyed by the seed of the case, so that nightly seeds rotate the sample);
  *   5. in small cases all other queries.
  *

@@ -148,7 +148,7 @@ static void note(struct worst *w, int64_t seq, int64_t head, const char *what, d
 }
 
 /* Adds group (seq, head) to *s and returns the number of its elements that see a key. Sets *empty when a row
- * that sees none is not zero with an lse of -infinity. */
+ * that sees none is not zero with an lse of -infinity, or of its sink. */
 static int64_t sum_group(const struct kvg_prepared *whole, const struct kvg_plain *plain, const uint16_t *out,
                          const float *lse, int64_t seq, int64_t head, double slack, struct sums *s,
                          int *empty)
@@ -161,7 +161,8 @@ static int64_t sum_group(const struct kvg_prepared *whole, const struct kvg_plai
         if (kvg_sample_visible(whole, seq, i) == 0) {
             for (int64_t j = 0; j < d; j++)
                 *empty |= (out[row * d + j] & 0x7fff) != 0;
-            *empty |= lse && lse[row] != -INFINITY;
+            *empty |=
+                lse && !(kvg_bound_empty_ratio((double)lse[row], kvg_prepared_empty_lse(whole, head)) <= 1.0);
             continue;
         }
         for (int64_t j = 0; j < d; j++)
@@ -223,8 +224,9 @@ int kvg_compare_whole(const struct kvg_expectation *e, const struct kvg_prepared
             const int64_t n =
                 sum_group(whole, plain, out, lse, seq, head, room(&seen) * seen.lse, &s, &empty);
             if (empty)
-                note(&worst, seq, head, "a row without a visible key is not zero with an lse of -infinity",
-                     NAN, 0.0);
+                note(&worst, seq, head,
+                     "a row without a visible key is not zero with an lse of -infinity, or of its sink", NAN,
+                     0.0);
             if (n == 0)
                 continue;
             const double rel_allowed = rel_of(&seen, keys_of(whole, seq)),

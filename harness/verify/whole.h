@@ -39,7 +39,7 @@
  *       group has.
  *   |lse error| <= f l + 2 KVG_PLAIN_REL max(1, |lse|)
  *
- * NaN never passes. Rows that see no key must be zero with an lse of -infinity, in every sequence. The part
+ * NaN never passes. Rows that see no key must be zero with an lse of -infinity, or of their sink, in every sequence. The part
  * must hold a sequence at least half as long as the longest: short sequences say little about long ones.
  *
  * The references find faults that hit all sequences alike. This comparison finds those that hit one sequence,

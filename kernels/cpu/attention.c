@@ -72,8 +72,8 @@ static void find_item(const struct kvg_attention_call *call, int64_t index, stru
     it->query = block * plan->block_queries;
     it->queries = it->q_len - it->query;
     it->queries = it->queries < plan->block_queries ? it->queries : plan->block_queries;
-    kvg_visible(call->problem, it->seq_len, it->q_len, it->query, &first, &unused);
-    kvg_visible(call->problem, it->seq_len, it->q_len, it->query + it->queries - 1, &unused, &it->end);
+    kvg_visible(call, it, it->query, &first, &unused);
+    kvg_visible(call, it, it->query + it->queries - 1, &unused, &it->end);
     it->begin = first;
     if (!it->single) {
         const int64_t from = it->split * plan->split_tokens, to = from + plan->split_tokens;

@@ -48,12 +48,25 @@ static inline int64_t kvg_splits_of(const struct kvg_attention_call *call, int64
     return split && seq_len > split ? (seq_len + split - 1) / split : 1;
 }
 
-/* Visible keys of a query: [*first, *end). */
-static inline void kvg_visible(const struct kvg_problem *p, int64_t seq_len, int64_t q_len, int64_t query,
-                               int64_t *first, int64_t *end)
+/* Visible keys of a query of the item's sequence: [*first, *end), as the table in kernel.h says. From query to
+ * query neither of them falls, under every mask. So the keys of a block of queries go from the first of its
+ * first query to the end of its last one. */
+static inline void kvg_visible(const struct kvg_attention_call *call, const struct kvg_item *it,
+                               int64_t query, int64_t *first, int64_t *end)
 {
-    *end = p->mask == KVG_MASK_FULL ? seq_len : seq_len - q_len + query + 1;
+    const struct kvg_problem *p = call->problem;
+    const int64_t own = p->mask == KVG_MASK_FULL ? it->seq_len - 1 : it->seq_len - it->q_len + query;
+
+    *end = own + 1;
     *first = p->window > 0 && *end > p->window ? *end - p->window : 0;
+    if (p->mask == KVG_MASK_CHUNKED && own > 0) {
+        const int64_t chunk = own / p->chunk * p->chunk;
+        *first = *first > chunk ? *first : chunk;
+    } else if (p->mask == KVG_MASK_PREFIX) {
+        const int64_t prefix = call->args->prefix_lens[it->seq],
+                      shown = prefix < it->seq_len ? prefix : it->seq_len;
+        *end = *end > shown ? *end : shown;
+    }
 }
 
 /* Scale of a head; NULL means 1. */

@@ -49,10 +49,14 @@ static int supports_shape(const struct kvg_problem *p, char *why, size_t size)
         return kvg_cpu_no(why, size, "head_dim %lld is not a multiple of %d", (long long)p->head_dim,
                           KVG_DIM_STEP);
     }
-    if (p->block_size < 8 || p->block_size % 8 != 0)
-        return kvg_cpu_no(why, size, "block_size %lld is not a multiple of 8", (long long)p->block_size);
+    if (p->block_size < 1)
+        return kvg_cpu_no(why, size, "block_size %lld is not positive", (long long)p->block_size);
     if (p->window < 0 || !(p->soft_cap >= 0.0f) || p->threads < 1)
         return kvg_cpu_no(why, size, "window and soft_cap must not be negative, threads must be at least 1");
+    if ((unsigned)p->mask > KVG_MASK_PREFIX)
+        return kvg_cpu_no(why, size, "mask %d is not known", (int)p->mask);
+    if (p->mask == KVG_MASK_CHUNKED && p->chunk < 1)
+        return kvg_cpu_no(why, size, "a chunk has at least 1 key, not %lld", (long long)p->chunk);
     return 1;
 }
 

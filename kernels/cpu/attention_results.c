@@ -9,6 +9,26 @@
 #include <math.h>
 #include <string.h>
 
+/* log2 of the sum of e^logit over the keys. */
+static double log2_of_keys(const struct kvg_row_state *state, float offset)
+{
+    return (double)state->max + log2((double)state->sum) - (double)offset;
+}
+
+/* What the keys of a row keep beside a sink: e^lse / (e^lse + e^sink), with the lse of the keys. */
+static float share_of_keys(float sink, const struct kvg_row_state *state, float offset)
+{
+    return (float)(1.0 / (1.0 + exp((double)sink - log2_of_keys(state, offset) * KVG_LN2)));
+}
+
+/* ln(e^lse + e^sink), without an overflow. `lse` is NaN or -infinity too. */
+static float lse_with_sink(double lse, double sink)
+{
+    if (sink > lse)
+        return (float)(sink + log1p(exp(lse - sink)));
+    return (float)(lse + log1p(exp(sink - lse)));
+}
+
 /* Output and lse of one row from its state and accumulator. */
 static void write_row(const struct kvg_attention_call *call, int64_t token, int64_t q_head,
                       const struct kvg_row_state *state, const float *acc)
@@ -19,13 +39,16 @@ static void write_row(const struct kvg_attention_call *call, int64_t token, int6
     /* sum == 0 only where no key is visible: the largest p of a row is 1 (or 2^offset). A NaN is not 0, so it
      * reaches the output. */
     const int none = state->sum == 0.0f;
-    const float factor = none ? 0.0f : kvg_scale_of(&a->scales.v, q_head / call->plan.group) / state->sum;
+    float factor = none ? 0.0f : kvg_scale_of(&a->scales.v, q_head / call->plan.group) / state->sum;
 
+    if (a->sinks && !none)
+        factor *= share_of_keys(a->sinks[q_head], state, offset);
     for (int64_t d = 0; d < call->problem->head_dim; d++)
         out[d] = kvg_bf16_encode(acc[d] * factor);
     if (a->lse) {
-        const double log2_sum = (double)state->max + log2((double)state->sum) - (double)offset;
-        a->lse[token * a->lse_stride_token + q_head] = none ? -INFINITY : (float)(log2_sum * KVG_LN2);
+        const double lse = none ? -INFINITY : log2_of_keys(state, offset) * KVG_LN2;
+        a->lse[token * a->lse_stride_token + q_head] =
+            a->sinks ? lse_with_sink(lse, (double)a->sinks[q_head]) : (float)lse;
     }
 }
 

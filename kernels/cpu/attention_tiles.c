@@ -130,7 +130,7 @@ static void attend_tile(const struct kvg_attention_call *call, const struct kvg_
     for (int64_t i = 0; i < it->queries; i++) {
         int64_t lo, hi;
 
-        kvg_visible(call->problem, it->seq_len, it->q_len, it->query + i, &lo, &hi);
+        kvg_visible(call, it, it->query + i, &lo, &hi);
         lo = (lo > it->begin ? lo : it->begin) - start;
         hi = (hi < it->end ? hi : it->end) - start;
         lo = lo > 0 ? lo : 0;
@@ -171,14 +171,15 @@ void kvg_attend_heads(const struct kvg_attention_call *call, const struct kvg_it
 
 /* ---------------------------------------------------------------- whole tiles */
 
-/* The strides of K and V must agree, because struct kvg_whole has one stride for both. */
+/* The strides of K and V must agree, because struct kvg_whole has one stride for both. Eight keys must lie in one
+ * page, because it has one address for them. */
 int kvg_may_be_whole(const struct kvg_attention_call *call, const struct kvg_item *it,
                      const struct kvg_softmax *how)
 {
     const struct kvg_pages *k = &call->args->k_cache, *v = &call->args->v_cache;
 
     if (!call->ops->whole || !call->ops->whole_fits(call->problem, it->queries * call->plan.group) ||
-        k->stride_slot != v->stride_slot || k->stride_head != v->stride_head)
+        k->stride_slot != v->stride_slot || k->stride_head != v->stride_head || call->problem->block_size % 8)
         return 0;
     for (int64_t h = 0; h < it->heads; h++)
         if (!(how[h].scale > 0.0f && how[h].scale < INFINITY))
@@ -190,8 +191,8 @@ int kvg_all_see(const struct kvg_attention_call *call, const struct kvg_item *it
 {
     int64_t first, end, unused;
 
-    kvg_visible(call->problem, it->seq_len, it->q_len, it->query, &unused, &end);
-    kvg_visible(call->problem, it->seq_len, it->q_len, it->query + it->queries - 1, &first, &unused);
+    kvg_visible(call, it, it->query, &unused, &end);
+    kvg_visible(call, it, it->query + it->queries - 1, &first, &unused);
     return first <= start && start + KVG_TILE <= end;
 }
 

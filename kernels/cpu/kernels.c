@@ -23,6 +23,13 @@ enum { AMX_TILE_ROWS = 16 }; /* the most rows a tile register holds */
     .abi_version = KVG_KERNEL_ABI_VERSION, .struct_size = sizeof(struct kvg_kernel), .name = kernel_name,    \
     .summary = text, .device = KVG_DEVICE_CPU, .rank = kernel_rank
 
+/* Every row of a tile is found through the block table, so pages may have any size and any number of owners. A
+ * store divides by any block_size. A mask only decides which keys of a tile count (kvg_visible), and a
+ * sink joins the row sum at the end. */
+#define ATTENTION_FEATURES                                                                                   \
+    (KVG_FEATURE_SHARED_PAGES | KVG_FEATURE_SMALL_PAGES | KVG_FEATURE_CHUNKED_MASK |                         \
+     KVG_FEATURE_PREFIX_MASK | KVG_FEATURE_SINKS)
+
 #define STORE_KERNEL(isa, ISA, text)                                                                         \
     static int store_##isa##_supports(const struct kvg_problem *problem, char *why, size_t size)             \
     {                                                                                                        \
@@ -38,7 +45,8 @@ enum { AMX_TILE_ROWS = 16 }; /* the most rows a tile register holds */
     }                                                                                                        \
     const struct kvg_kernel kvg_cpu_store_##isa = {                                                          \
         KERNEL_HEAD("cpu/store_" #isa, text, RANK_##ISA), .supports = store_##isa##_supports,                \
-        .store = store_##isa##_run, .quantize_q = quantize_##isa##_run};
+        .store = store_##isa##_run, .quantize_q = quantize_##isa##_run,                                      \
+        .features = KVG_FEATURE_SMALL_PAGES};
 
 #define ATTENTION_KERNEL(path, PATH, isa, ISA, text, quantize, ranked)                                       \
     static int path##_##isa##_supports(const struct kvg_problem *problem, char *why, size_t size)            \
@@ -65,7 +73,8 @@ enum { AMX_TILE_ROWS = 16 }; /* the most rows a tile register holds */
                                                       .workspace_bytes = path##_##isa##_workspace,           \
                                                       .quantize_q = quantize,                                \
                                                       .attention = path##_##isa##_run,                       \
-                                                      .rank_for = ranked};
+                                                      .rank_for = ranked,                                    \
+                                                      .features = ATTENTION_FEATURES};
 
 STORE_KERNEL(scalar, SCALAR, "store and quantise, one element at a time")
 ATTENTION_KERNEL(dequant, DEQUANT, scalar, SCALAR, "attention in FP32, baseline instructions; also e4m3fnuz",

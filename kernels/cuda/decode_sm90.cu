@@ -266,6 +266,7 @@ static int fill(const struct kvg_attention_args *a, const struct kvg_sm90_plan *
     x->out_stride_head = a->out_stride_head;
     x->lse = a->lse;
     x->lse_stride_token = a->lse_stride_token;
+    x->sinks = a->sinks;
     x->counter = (uint32_t *)((char *)a->workspace + kvg_sm90_ws_counter());
     x->prefix_out = (int32_t *)((char *)a->workspace + kvg_sm90_ws_prefix());
     x->part_stats = (float2 *)((char *)a->workspace + kvg_sm90_ws_stats());
@@ -415,6 +416,7 @@ extern "C" const struct kvg_kernel kvg_cuda_dequant_sm90 = {
     NULL,
     attention_dequant,
     NULL,
+    KVG_FEATURE_SHARED_PAGES | KVG_FEATURE_SINKS, /* pages are only read, each through the block table */
 };
 
 extern "C" const struct kvg_kernel kvg_cuda_fp8_sm90 = {
@@ -432,4 +434,5 @@ extern "C" const struct kvg_kernel kvg_cuda_fp8_sm90 = {
     NULL,
     attention_fp8,
     NULL,
+    KVG_FEATURE_SHARED_PAGES | KVG_FEATURE_SINKS, /* pages are only read, each through the block table */
 };

@@ -25,6 +25,21 @@ KVG_DEV float kvg_lse(float m, float l, int offset)
     return l > 0.f ? 0.69314718055994531f * (m - (float)offset + log2f(l)) : -INFINITY;
 }
 
+/* The same with the sink of the query head, if there are sinks. *factor is that of the output; it shrinks to the
+ * share of the keys, e^lse / (e^lse + e^sink). */
+KVG_DEV float kvg_lse_with_sink(const kvg_sm90_params &p, int head, float m, float l, int offset,
+                                float *factor)
+{
+    const float lse = l == l ? kvg_lse(m, l, offset) : l;
+    if (!p.sinks || lse != lse)
+        return lse;
+    const float sink = p.sinks[head], above = (sink - lse) * 1.44269504f;
+    if (lse == -INFINITY)
+        return sink;
+    *factor /= 1.f + kvg_exp2(above);
+    return fmaxf(sink, lse) + 0.69314718f * log2f(1.f + kvg_exp2(-fabsf(above)));
+}
+
 /* Destination of a query row's result: the output if one segment covers the sequence, otherwise the
  * partial results. */
 struct kvg_sm90_sink {
@@ -44,8 +59,9 @@ KVG_DEV kvg_sm90_sink kvg_open_sink(const kvg_sm90_params &p, const kvg_sm90_seg
         sink.factor = l > 0.f    ? (p.v_scale ? p.v_scale[kv_head * p.scale_stride] : 1.f) / l
                       : l == 0.f ? 0.f
                                  : l;
+        const float lse = kvg_lse_with_sink(p, head, m, l, offset, &sink.factor);
         if (write_stats && p.lse)
-            p.lse[token * p.lse_stride_token + head] = l == l ? kvg_lse(m, l, offset) : l;
+            p.lse[token * p.lse_stride_token + head] = lse;
     } else {
         const int64_t at = kvg_partial_row(p, x.slot, qi, head);
         sink.part = p.part_out + at * p.head_dim;
@@ -465,7 +481,8 @@ static __global__ void __launch_bounds__(KVG_MERGE_THREADS, 5)
     }
     if (in_task >= 8 || !(split || empty))
         return;
-    const float factor = l > 0.f ? v_scale / l : l == 0.f ? 0.f : l;
+    float factor = l > 0.f ? v_scale / l : l == 0.f ? 0.f : l;
+    const float lse = kvg_lse_with_sink(p, head, m, l, offset, &factor);
     const int64_t token = q0 + qi;
     uint2 packed;
     packed.x = kvg_pack_bf16(o.x * factor, o.y * factor);
@@ -473,7 +490,7 @@ static __global__ void __launch_bounds__(KVG_MERGE_THREADS, 5)
     *(uint2 *)(p.out + token * p.out_stride_token + head * p.out_stride_head + slice * KVG_MERGE_DIMS +
                vec * 4) = packed;
     if (in_task == 0 && slice == 0 && p.lse)
-        p.lse[token * p.lse_stride_token + head] = l == l ? kvg_lse(m, l, offset) : l;
+        p.lse[token * p.lse_stride_token + head] = lse;
 }
 
 #endif

@@ -348,13 +348,14 @@ static __global__ void __launch_bounds__(KVG_LEAN_MERGE_THREADS, K > 4 ? 4 : 8)
     }
     if (part > 0)
         return;
-    const float factor = l > 0.f ? v_scale / l : l == 0.f ? 0.f : l;
+    float factor = l > 0.f ? v_scale / l : l == 0.f ? 0.f : l;
+    const float lse = kvg_lse_with_sink(p, head, m, l, offset, &factor);
     uint2 packed;
     packed.x = kvg_pack_bf16(o.x * factor, o.y * factor);
     packed.y = kvg_pack_bf16(o.z * factor, o.w * factor);
     *(uint2 *)out = packed;
     if (lane == 0 && slice == 0 && p.lse)
-        p.lse[(q0 + qi) * p.lse_stride_token + head] = l == l ? kvg_lse(m, l, offset) : l;
+        p.lse[(q0 + qi) * p.lse_stride_token + head] = lse;
 }
 
 template <int KV, int FP8, int NSEG>

@@ -39,6 +39,7 @@ struct kvg_sm90_params {
     int boxes_log2, per_tile_log2, block_log2, tiles_per_slab;
     /* Fractions of all slabs, unit 2^-32. */
     uint32_t round_start[KVG_SM90_MAX_ROUNDS], round_step[KVG_SM90_MAX_ROUNDS];
+    const float *sinks; /* read where a row is written, and nowhere else */
 };
 
 enum { KVG_SM90_UNIT_RING = 8, KVG_SM90_MAX_STAGES = 16, KVG_SM90_THREADS = 32 * (KVG_SM90_WARPS + 4) };

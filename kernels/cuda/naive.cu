@@ -102,9 +102,13 @@ __global__ void __launch_bounds__(32 * KVG_WARPS) kvg_naive_kernel(const __grid_
     if (lane == 0)
         part_m[warp] = m, part_l[warp] = l;
     __syncthreads();
-    float top = -INFINITY, sum = 0.f;
+    /* The sink is one more part, whose output is 0. */
+    float top = a.sinks ? a.sinks[head] : -INFINITY, sum = 0.f;
+    const float sink = top;
     for (int w = 0; w < KVG_WARPS; w++)
         top = fmaxf(top, part_m[w]);
+    if (a.sinks)
+        sum = expf(sink - top);
     for (int w = 0; w < KVG_WARPS; w++)
         if (part_l[w] != 0.f)
             sum += expf(part_m[w] - top) * part_l[w];
@@ -204,4 +208,6 @@ extern "C" const struct kvg_kernel kvg_cuda_naive_f32 = {
     NULL,
     attention,
     NULL,
+    /* each key is found through the block table */
+    KVG_FEATURE_SHARED_PAGES | KVG_FEATURE_SMALL_PAGES | KVG_FEATURE_SINKS,
 };

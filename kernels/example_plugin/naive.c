@@ -96,7 +96,9 @@ static const struct kvg_kernel naive = {.abi_version = KVG_KERNEL_ABI_VERSION,
                                         .device = KVG_DEVICE_CPU,
                                         .supports = supports,
                                         .arithmetic = arithmetic,
-                                        .attention = attention};
+                                        .attention = attention,
+                                        /* every key is found through the block table */
+                                        .features = KVG_FEATURE_SHARED_PAGES | KVG_FEATURE_SMALL_PAGES};
 
 const struct kvg_kernel *const *kvg_plugin_kernels(int64_t *count);
 const struct kvg_kernel *const *kvg_plugin_kernels(int64_t *count)

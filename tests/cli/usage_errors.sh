@@ -14,7 +14,7 @@ for command in list run; do
     try $command --input nromal
     try $command --input no_such_file.h5
     try $command --heads 32/5
-    try $command --block-size 12
+    try $command --block-size 0
     try $command --input smollm2 --context 64k
     try $command --filter '('
     try $command --context 8k --filter nothing

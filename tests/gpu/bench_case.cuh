@@ -58,6 +58,7 @@ struct spec {
     int64_t window;
     float cap;
     int causal;
+    int sinks; /* 1: a sink for each query head, from -10 to 10 */
 };
 
 static __global__ void fill_pages(uint8_t *data, int dtype, kvg_pages pages, const int32_t *table,
@@ -94,7 +95,7 @@ struct bench_case {
     kvg_problem p;
     kvg_attention_args a;
     std::vector<int32_t> lens, cu, table;
-    std::vector<float> scale_h;
+    std::vector<float> scale_h, sinks_h;
     int64_t table_stride, num_blocks, kv_bytes, elements;
     void *k, *v, *q, *q8, *out, *ws;
     float *lse, *scale, *ref, *ref_lse;
@@ -199,10 +200,19 @@ static void make_case(arena &m, const spec &s, bench_case &c, uint64_t seed, int
     c.a.k_cache.data = c.k, c.a.v_cache.data = c.v;
     c.a.num_blocks = c.num_blocks, c.a.block_table = c.d_table, c.a.block_table_stride = c.table_stride;
     c.a.seq_lens = c.d_lens, c.a.cu_q_lens = c.d_cu;
-    c.a.scales = kvg_scales_of(s.path == KVG_PATH_FP8 ? c.scale : NULL,
-                               s.kv != KVG_BF16 ? c.scale + n_scale : NULL,
-                               s.kv != KVG_BF16 ? c.scale + 2 * n_scale : NULL, s.per_head);
+    c.a.scales =
+        kvg_scales_of(s.path == KVG_PATH_FP8 ? c.scale : NULL, s.kv != KVG_BF16 ? c.scale + n_scale : NULL,
+                      s.kv != KVG_BF16 ? c.scale + 2 * n_scale : NULL, s.per_head);
     c.a.softmax_scale = 1.f / sqrtf((float)s.head_dim);
+    c.sinks_h.clear();
+    if (s.sinks) {
+        for (int64_t h = 0; h < s.q_heads; h++)
+            c.sinks_h.push_back((mix32(seed * 7919 + h) % 2001) * 0.01f - 10.f);
+        float *sinks = (float *)m.take(4 * s.q_heads);
+        CU(cudaMemcpy(sinks, c.sinks_h.data(), 4 * s.q_heads, cudaMemcpyHostToDevice));
+        c.a.sinks = sinks;
+        c.p.features = KVG_FEATURE_SINKS;
+    }
     c.a.out = c.out, c.a.out_stride_token = s.q_heads * s.head_dim, c.a.out_stride_head = s.head_dim;
     c.a.lse = c.lse, c.a.lse_stride_token = s.q_heads;
     const dim3 grid(s.batch > 16 ? 64 : 1024, (unsigned)s.batch);

@@ -102,7 +102,8 @@ static void check_naive(const spec &s, uint64_t seed)
                              vs = s.kv == KVG_BF16 ? 1 : c.scale_h[2 * ns + sc];
                 const double qs = s.path == KVG_PATH_FP8 ? c.scale_h[sc] : 1;
                 std::vector<double> logit, o(s.head_dim, 0.0);
-                double top = -INFINITY, sum = 0;
+                const double sink = s.sinks ? (double)c.sinks_h[h] : -INFINITY;
+                double top = sink, sum = 0;
                 const auto at = [&](int64_t j) {
                     return c.table[b * c.table_stride + j / s.block_size] * c.a.k_cache.stride_block +
                            j % s.block_size * c.a.k_cache.stride_slot + g * c.a.k_cache.stride_head;
@@ -125,6 +126,8 @@ static void check_naive(const spec &s, uint64_t seed)
                     for (int64_t d = 0; d < s.head_dim; d++)
                         o[d] += w * vs * host_value(v, at(j) + d, s.kv);
                 }
+                if (s.sinks)
+                    sum += exp(sink - top);
                 for (int64_t d = 0; d < s.head_dim; d++) {
                     const double e = sum > 0 ? o[d] / sum : 0, x = ref[row * s.head_dim + d];
                     num += (x - e) * (x - e), den += e * e;
@@ -242,6 +245,8 @@ static void check_quick()
     check_case(s, seed++, NULL, "quick", true);
     s.head_dim = 256;
     check_case(s, seed++, NULL, "quick", true);
+    s.sinks = 1;
+    check_case(s, seed++, NULL, "quick", true);
     for (auto &k : kinds) /* 16 query rows a warp: full and partly filled */
         for (int64_t q : {3, 4, 7}) {
             spec r = base_spec(k.path, k.kv, 2, 200);
@@ -318,6 +323,10 @@ static void check_all()
         check_naive(s, 5);
         s.window = 40, s.cap = 3, s.q_len = 3, s.layout = KVG_HND, s.block_size = 24, s.head_dim = 64;
         check_naive(s, 6);
+        s.sinks = 1;
+        check_naive(s, 7);
+        s.q_len = 1, s.batch = 16, s.len = 33; /* some sequences have no key */
+        check_naive(s, 8);
     }
     uint64_t seed = 10;
     for (auto &k : kinds) {
@@ -349,6 +358,16 @@ static void check_all()
                     spec s = b;
                     s.window = w, s.cap = cap, s.q_len = q, s.batch = 5, s.len = 900;
                     check_case(s, seed++, NULL, "window", false), n++;
+                }
+        for (int64_t len : {3, 100, 900, 5000})
+            for (int64_t w : {0, 40})
+                for (int64_t q : {1, 4}) {
+                    spec s = b;
+                    s.sinks = 1, s.len = len, s.window = w, s.q_len = q, s.q_heads = 14, s.kv_heads = 2;
+                    s.ragged = len > 3;
+                    check_case(s, seed++, NULL, "sinks", false), n++;
+                    s.q_heads = 32, s.kv_heads = 8, s.batch = 1, s.ragged = 0;
+                    check_case(s, seed++, NULL, "sinks", false), n++;
                 }
         for (int64_t q : {2, 3, 4, 8, 16})
             for (int causal = 0; causal < 2; causal++) {

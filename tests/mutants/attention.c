@@ -251,17 +251,44 @@ static void take_split(struct row *r, struct split *s, int64_t begin, int64_t en
 
 /* ---------------------------------------------------------------- a row */
 
+/* The sink of the row's query head; -infinity without sinks. */
+static float sink_of(const struct row *r)
+{
+    const struct mutant *m = r->m;
+    if (!r->a->sinks || FAULT(sink_ignored))
+        return -INFINITY;
+    const float sink = r->a->sinks[FAULT(sink_of_kv_head) ? r->g : r->head];
+    if (FAULT(sink_capped) && r->p->soft_cap > 0.0f)
+        return r->p->soft_cap * tanhf(sink / r->p->soft_cap);
+    return FAULT(sink_scaled) ? sink * row_softmax_scale(r) : sink;
+}
+
+/* Adds the sink to the merged splits, of which `filled` have a visible key. */
+static void add_sink(const struct row *r, int64_t filled, float *max, float *sum, float *acc)
+{
+    const struct mutant *m = r->m;
+    const float sink = sink_of(r), top = fmaxf(*max, sink), shrink = expf(*max - top);
+    if (sink == -INFINITY)
+        return;
+    *sum = *sum * shrink + expf(sink - top) * (FAULT(sink_once_per_split) ? (float)filled : 1.0f);
+    for (int64_t d = 0; d < r->p->head_dim; d++)
+        acc[d] *= shrink;
+    *max = top;
+}
+
 static void merge(struct row *r, const struct split *splits, int64_t count, float *acc, float *lse)
 {
     const struct mutant *m = r->m;
     float max = -INFINITY, sum = 0.0f;
     const int64_t last = count - 1;
+    int64_t filled = 0;
     memset(acc, 0, (size_t)r->p->head_dim * sizeof *acc);
     for (int64_t k = 0; k < count; k++)
         max = fmaxf(max, splits[k].lse);
     for (int64_t k = 0; k < count; k++) {
         const struct split *s = &splits[k];
         const int empty = s->sum == 0.0f;
+        filled += !empty;
         float weight = empty ? 0.0f : expf(s->lse - max);
         if (FAULT(empty_split_nan) && empty)
             weight = expf(s->lse - s->max); /* -inf - -inf */
@@ -287,9 +314,11 @@ static void merge(struct row *r, const struct split *splits, int64_t count, floa
     }
     if (FAULT(denominator_plus_one))
         sum += expf(-max);
+    const float lse_of_keys = max + logf(sum);
+    add_sink(r, filled, &max, &sum, acc);
     for (int64_t d = 0; d < r->p->head_dim; d++)
         acc[d] = acc[d] / sum * r->v_scale;
-    *lse = FAULT(merge_lse_maximum) ? max : max + logf(sum);
+    *lse = FAULT(merge_lse_maximum) ? max : FAULT(sink_not_in_lse) ? lse_of_keys : max + logf(sum);
 }
 
 /* Where the output of the row goes. */
@@ -364,7 +393,9 @@ static float wrong_lse(struct row *r, float lse)
             else
                 sum += expf(s - max);
         }
-    return FAULT(lse_is_maximum) ? max : max + logf(sum);
+    if (FAULT(lse_is_maximum))
+        return max;
+    return max + logf(sum + expf(sink_of(r) - max));
 }
 
 void row_attend(struct row *r)
@@ -380,7 +411,10 @@ void row_attend(struct row *r)
         memset(acc, 0, sizeof acc);
         if (FAULT(empty_is_nan))
             acc[0] = NAN;
-        write_row(r, acc, FAULT(empty_lse_zero) ? 0.0f : -INFINITY);
+        write_row(r, acc,
+                  FAULT(empty_lse_zero)          ? 0.0f
+                  : FAULT(sink_not_in_empty_lse) ? -INFINITY
+                                                 : sink_of(r));
         return;
     }
     row_load_query(r);

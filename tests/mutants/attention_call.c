@@ -51,6 +51,8 @@ static void attend_all(const struct mutant *m, const struct kvg_attention_args *
         table[1 + i / 256][i % 256] = row_decoded(m, p->kv_dtype, (uint8_t)i, 1 + i / 256);
     for (int64_t b = 0; b < p->batch; b++) {
         const int64_t queries = a->cu_q_lens[b + 1] - a->cu_q_lens[b];
+        if (FAULT(decode_rows_skipped) && queries == 1 && p->max_q_len > 1)
+            continue;
         if (FAULT(empty_sequence_ends_batch) && lengths[b] == 0)
             break;
         for (int64_t i = 0; i < queries + (FAULT(sequence_without_queries_has_one) && queries == 0); i++)
@@ -68,7 +70,9 @@ static void attend_all(const struct mutant *m, const struct kvg_attention_args *
                     continue;
                 r.table[1] = table[1];
                 r.table[2] = table[2];
-                r.q_len = a->cu_q_lens[b + 1] - a->cu_q_lens[b];
+                r.q_len = FAULT(mask_of_first_q_len)     ? a->cu_q_lens[1] - a->cu_q_lens[0]
+                          : FAULT(mask_of_longest_q_len) ? p->max_q_len
+                                                         : queries;
                 if (FAULT(accepts_many_queries) && i >= 16)
                     break;
                 if (FAULT(last_row_not_written) && b == p->batch - 1 && i == r.q_len - 1 &&

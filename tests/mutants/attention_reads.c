@@ -171,6 +171,25 @@ static struct kvg_pages strides_of(const struct row *r, int tensor)
     return pages;
 }
 
+int64_t row_common_pages(const struct row *r)
+{
+    const struct kvg_attention_args *a = r->a;
+    const int64_t whole = least(r->n, a->seq_lens[0]) / r->p->block_size;
+    const int32_t *own = a->block_table + r->b * a->block_table_stride;
+    int64_t common = 0;
+    while (r->b > 0 && common < whole && own[common] == a->block_table[common])
+        common++;
+    return common;
+}
+
+static int64_t power_of_two_from(int64_t x)
+{
+    int64_t power = 1;
+    while (power < x)
+        power *= 2;
+    return power;
+}
+
 /* Index of dim 0 of a token in the cache. */
 static int64_t place(const struct row *r, const struct kvg_pages *pages, int64_t token)
 {
@@ -189,11 +208,18 @@ static int64_t place(const struct row *r, const struct kvg_pages *pages, int64_t
         size = 16;
     if (FAULT(head_dim_256_page_16) && p->head_dim == 256 && size == 16)
         size = 8;
+    if (FAULT(page_by_shift))
+        size = power_of_two_from(size);
+    if (FAULT(block_size_in_eights))
+        size = (size + 7) / 8 * 8;
+    const int64_t slot = FAULT(slot_by_mask) ? token & (size - 1) : token % size;
     if (FAULT(hnd_read_as_nhd)) {
         slot_stride = p->kv_heads * p->head_dim;
         head_stride = p->head_dim;
     }
     int64_t block = r->a->block_table[b * table_stride + token / size];
+    if (FAULT(shared_pages_rounded_up) && token / size == row_common_pages(r) && token / size > 0)
+        block = r->a->block_table[token / size];
     if (FAULT(table_prefetched))
         touch(&r->a->block_table[b * table_stride + token / size + 1], sizeof(int32_t));
     if (FAULT(first_page_always_0) && token / size == 0)
@@ -206,11 +232,10 @@ static int64_t place(const struct row *r, const struct kvg_pages *pages, int64_t
     if (FAULT(page_offset_31_bits))
         at = (int64_t)(int32_t)((uint32_t)block * (uint32_t)block_stride);
     if (FAULT(page_offset_24_bits))
-        at = (int64_t)((float)block * (float)block_stride + (float)(token % size * slot_stride)) -
-             token % size * slot_stride;
+        at = (int64_t)((float)block * (float)block_stride + (float)(slot * slot_stride)) - slot * slot_stride;
     if (FAULT(page_offset_16_bits))
         at = (int64_t)(uint16_t)at;
-    return at + token % size * slot_stride + r->g * head_stride;
+    return at + slot * slot_stride + r->g * head_stride;
 }
 
 void row_load(const struct row *r, int tensor, int64_t token, float *to)
@@ -237,6 +262,40 @@ void row_load(const struct row *r, int tensor, int64_t token, float *to)
 
 /* ---------------------------------------------------------------- the row */
 
+/* Mask chunked: the first key of the query's chunk. `own` is the query's own position. */
+static int64_t chunk_start(const struct row *r, int64_t own)
+{
+    const struct mutant *m = r->m;
+    const int64_t chunk = r->p->chunk;
+    if (FAULT(chunk_ignored) || own < 0)
+        return 0;
+    if (FAULT(chunk_as_window))
+        return most(0, own - chunk + 1);
+    if (FAULT(chunk_from_first_query)) {
+        const int64_t origin = most(r->n - r->q_len, 0);
+        return own < origin ? 0 : origin + (own - origin) / chunk * chunk;
+    }
+    if (FAULT(chunk_of_last_row))
+        own = r->n - 1;
+    if (FAULT(chunk_boundary_late) && own % chunk == 0 && own > 0)
+        own--;
+    return own / chunk * chunk;
+}
+
+/* Mask prefix: keys that every query of the sequence sees. */
+static int64_t prefix_keys(const struct row *r)
+{
+    const struct mutant *m = r->m;
+    int64_t prefix = r->a->prefix_lens[FAULT(prefix_of_first_sequence) ? 0 : r->b];
+    if (FAULT(prefix_ignored))
+        prefix = 0;
+    if (FAULT(prefix_one_more) && prefix > 0)
+        prefix++;
+    if (FAULT(prefix_one_less) && prefix > 0)
+        prefix--;
+    return least(prefix, r->n);
+}
+
 /* Finds the visible keys of the row. */
 void row_find_keys(struct row *r)
 {
@@ -246,11 +305,13 @@ void row_find_keys(struct row *r)
     const struct kvg_problem *p = r->p;
     const int64_t size = p->block_size;
     int64_t window = p->window;
-    r->end = p->mask == KVG_MASK_CAUSAL || FAULT(full_mask_ignored) ? r->n - r->q_len + r->i + 1 : r->n;
+    r->end = p->mask != KVG_MASK_FULL || FAULT(full_mask_ignored) ? r->n - r->q_len + r->i + 1 : r->n;
     if (FAULT(causal_top_left))
         r->end = least(r->i + 1 + (r->q_len == 1 ? r->n - 1 : 0), r->n);
     if ((FAULT(causal_missing_in_append) && p->phase == KVG_PHASE_APPEND) || FAULT(causal_of_last_row))
         r->end = r->n;
+    if (FAULT(shared_pages_unmasked))
+        r->end = most(r->end, row_common_pages(r) * size);
     if (FAULT(causal_one_ahead))
         r->end = least(r->end + 1, r->n);
     if (FAULT(window_one_more) || (FAULT(window_off_by_one_later_rows) && r->i > 0))
@@ -260,6 +321,12 @@ void row_find_keys(struct row *r)
     if ((FAULT(window_first_row_only) && r->i > 0) || (FAULT(window_ignored_in_hnd) && p->layout == KVG_HND))
         window = 0;
     r->first = window > 0 ? most(0, r->end - window) : 0;
+    if (p->mask == KVG_MASK_CHUNKED)
+        r->first = most(r->first, chunk_start(r, r->end - 1));
+    if (p->mask == KVG_MASK_PREFIX)
+        r->end = most(r->end, prefix_keys(r));
+    if (FAULT(shared_pages_of_first_only))
+        r->first = most(r->first, row_common_pages(r) * size);
     if (FAULT(window_page_skipped) && r->first > 0)
         r->first = least((r->first / size + 1) * size, r->end - 1);
     if (FAULT(window_whole_tiles))

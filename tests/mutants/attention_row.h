@@ -58,6 +58,9 @@ void row_load_query(struct row *r);
 void row_find_heads(struct row *r);
 void row_find_keys(struct row *r);
 
+/* Number of pages that the sequence has in common with the first one, from its first page on. 0 for the first. */
+int64_t row_common_pages(const struct row *r);
+
 /* ---- attention.c ---- */
 
 /* Computes and writes output and LSE of the row. Its m, a, p, b, i, q_len, n, head and table must be set. */

@@ -71,6 +71,8 @@ static unsigned break_rules_by_attention(const struct kvg_kernel *kernel, struct
             .lse_stride_token = heads,
             .workspace = b.workspace,
             .workspace_bytes = space,
+            .prefix_lens = p->prefix_lens,
+            .sinks = p->sinks,
         };
         broken = kernel->attention(&a) ? (1u << RULES) - 1u : rules_broken(p, &item->r, b.a, b.b);
     }

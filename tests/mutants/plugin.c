@@ -63,18 +63,21 @@ static void arithmetic(const struct mutant *m, const struct kvg_problem *p, stru
     {                                                                                                        \
         return mutant_attention(&mutant_##id, a);                                                            \
     }                                                                                                        \
-    static const struct kvg_kernel kernel_##id = {.abi_version = KVG_KERNEL_ABI_VERSION,                     \
-                                                  .struct_size = sizeof(struct kvg_kernel),                  \
-                                                  .name = "mutant/" #id,                                     \
-                                                  .summary = words,                                          \
-                                                  .device = KVG_DEVICE_CPU,                                  \
-                                                  .rank = -1,                                                \
-                                                  .supports = supports_##id,                                 \
-                                                  .arithmetic = arithmetic_##id,                             \
-                                                  .workspace_bytes = mutant_workspace,                       \
-                                                  .store = store_##id,                                       \
-                                                  .quantize_q = quantize_##id,                               \
-                                                  .attention = attention_##id};
+    static const struct kvg_kernel kernel_##id = {                                                           \
+        .abi_version = KVG_KERNEL_ABI_VERSION,                                                               \
+        .struct_size = sizeof(struct kvg_kernel),                                                            \
+        .name = "mutant/" #id,                                                                               \
+        .summary = words,                                                                                    \
+        .device = KVG_DEVICE_CPU,                                                                            \
+        .rank = -1,                                                                                          \
+        .supports = supports_##id,                                                                           \
+        .arithmetic = arithmetic_##id,                                                                       \
+        .workspace_bytes = mutant_workspace,                                                                 \
+        .store = store_##id,                                                                                 \
+        .quantize_q = quantize_##id,                                                                         \
+        .attention = attention_##id,                                                                         \
+        .features = KVG_FEATURE_SHARED_PAGES | KVG_FEATURE_SMALL_PAGES | KVG_FEATURE_CHUNKED_MASK |          \
+                    KVG_FEATURE_PREFIX_MASK | KVG_FEATURE_SINKS};
 #include "faults.def"
 #undef MUTANT
 

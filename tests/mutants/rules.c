@@ -59,6 +59,8 @@ static void baseline_row(const struct kvg_ref_attention *a, const struct kvg_ref
         weight[t - first] = a->soft_cap > 0.0 ? (float)a->soft_cap * tanhf(s / (float)a->soft_cap) : s;
         max = fmaxf(max, weight[t - first]);
     }
+    max = a->sinks ? fmaxf(max, a->sinks[at->q_head]) : max;
+    sum = a->sinks ? expf(a->sinks[at->q_head] - max) : 0.0f;
     for (int64_t t = first; t <= last; t++)
         sum += weight[t - first] = expf(weight[t - first] - max);
     for (int64_t t = first; t <= last; t++) {

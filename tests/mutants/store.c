@@ -135,7 +135,10 @@ static void store_row(const struct mutant *m, const struct kvg_store_args *a, co
                       int64_t token, int64_t slot, int64_t h, float *absmax)
 {
     const struct kvg_problem *p = a->problem;
-    const int64_t size = FAULT(store_block_size_16) ? 16 : p->block_size;
+    int64_t size = FAULT(store_block_size_16) ? 16 : p->block_size;
+    while (FAULT(store_page_by_shift) && (size & (size - 1)))
+        size += size & -size;
+    const int64_t in_page = FAULT(store_slot_by_mask) ? slot & (size - 1) : slot % size;
     int64_t block_stride = t->pages->stride_block, slot_stride = t->pages->stride_slot,
             head_stride = t->pages->stride_head, dims = p->head_dim;
     int64_t source_token = t->stride_token, source_head = t->stride_head;
@@ -158,7 +161,7 @@ static void store_row(const struct mutant *m, const struct kvg_store_args *a, co
     int64_t at = slot / size * block_stride;
     if (FAULT(store_offset_32_bits))
         at = (int64_t)(uint32_t)at;
-    at += slot % size * slot_stride + h * head_stride;
+    at += in_page * slot_stride + h * head_stride;
     const uint16_t *from = t->source + token * source_token + h * source_head;
     for (int64_t d = 0; d < dims; d++) {
         const float value = kvg_bf16_decode(from[d]);

@@ -27,6 +27,7 @@
 
 #include "kernels/cpu/attention_ops.h"
 #include "kernels/cpu/exp2.h"
+#include "kernels/registry.h"
 #include "reference/formats.h"
 #include "harness/prepare/prepared.h"
 #include "kernels/scales.h"
@@ -41,10 +42,18 @@ struct shape {
     int64_t batch, lens[MAX_BATCH], q_lens[MAX_BATCH];
 };
 
+/* Pages that all sequences share, as far as they fill them. */
+static int64_t shared_pages;
+/* In the place of causal or full, for the shapes described from now on: with chunk > 0 the mask is chunked, with a
+ * prefix above 0 it is prefix. */
+static struct {
+    int64_t chunk, prefixes[MAX_BATCH];
+} masked;
+
 struct setting {
     struct kvg_problem problem;
     struct kvg_attention_args args;
-    int32_t lens[MAX_BATCH], cu[MAX_BATCH + 1];
+    int32_t lens[MAX_BATCH], cu[MAX_BATCH + 1], prefixes[MAX_BATCH];
     int32_t *table;
     float scale_q[64], scale_k[64], scale_v[64];
     unsigned char *q, *k, *v, *out, *lse, *workspace;
@@ -159,7 +168,19 @@ static void describe(struct setting *s, const struct shape *shape, enum kvg_path
         p->max_q_len = shape->q_lens[b] > p->max_q_len ? shape->q_lens[b] : p->max_q_len;
         p->max_seq_len = shape->lens[b] > p->max_seq_len ? shape->lens[b] : p->max_seq_len;
     }
+    for (int64_t b = 0; b < p->batch; b++) {
+        s->prefixes[b] = (int32_t)masked.prefixes[b];
+        if (masked.prefixes[b] > 0)
+            p->mask = KVG_MASK_PREFIX, p->features = KVG_FEATURE_PREFIX_MASK;
+    }
+    if (masked.chunk > 0) {
+        p->mask = KVG_MASK_CHUNKED;
+        p->chunk = masked.chunk;
+        p->features = KVG_FEATURE_CHUNKED_MASK;
+    }
     p->phase = p->max_q_len == 1 ? KVG_PHASE_DECODE : KVG_PHASE_APPEND;
+    p->features |=
+        (shape->block_size % 8 ? KVG_FEATURE_SMALL_PAGES : 0) | (shared_pages ? KVG_FEATURE_SHARED_PAGES : 0);
 }
 
 /* Pages in random order, some of them unused; the tail of the table names no valid page. */
@@ -180,7 +201,8 @@ static void make_table(struct setting *s, uint64_t seed)
     for (int64_t b = 0; b < p->batch; b++) {
         for (int64_t i = 0; i < per_seq; i++) {
             const int used = i < (s->lens[b] + p->block_size - 1) / p->block_size;
-            s->table[b * per_seq + i] = used ? order[b * per_seq + i] : 0x7fffffff;
+            const int shared = i < shared_pages && (i + 1) * p->block_size <= s->lens[b];
+            s->table[b * per_seq + i] = used ? order[(shared ? 0 : b) * per_seq + i] : 0x7fffffff;
         }
     }
     free(order);
@@ -226,6 +248,7 @@ static void set_up(struct setting *s, const struct kvg_kernel *kernel, uint64_t 
     a->lse_stride_token = p->q_heads;
     a->seq_lens = s->lens;
     a->cu_q_lens = s->cu;
+    a->prefix_lens = p->mask == KVG_MASK_PREFIX ? s->prefixes : NULL;
     a->scales = kvg_scales_of(s->scale_q, s->scale_k, s->scale_v, 1);
     a->softmax_scale = 1.0f / sqrtf((float)p->head_dim);
     s->out_bytes = p->total_q * p->q_heads * p->head_dim * 2;
@@ -287,14 +310,32 @@ static double sum_error(int bits, int64_t chain)
     return bits < 24 ? (double)chain * exp2(-bits) : 0;
 }
 
+/* 1 if query i of the sequence sees key j: each mask in words, key by key. */
+static int sees(const struct setting *s, int64_t seq, int64_t i, int64_t j)
+{
+    const struct kvg_problem *p = &s->problem;
+    const int64_t n = s->lens[seq], own = n - (s->cu[seq + 1] - s->cu[seq]) + i,
+                  right = p->mask == KVG_MASK_FULL ? n - 1 : own;
+    if (j < 0 || j >= n || (p->window > 0 && right - j >= p->window))
+        return 0;
+    if (p->mask == KVG_MASK_FULL)
+        return 1;
+    if (p->mask == KVG_MASK_CHUNKED)
+        return j <= own && j / p->chunk == own / p->chunk;
+    return j <= own || (p->mask == KVG_MASK_PREFIX && j < s->prefixes[seq]);
+}
+
 /* One output row: query token i of sequence seq, query head h. */
 static void expect(const struct setting *s, const struct kvg_arithmetic *how, int64_t seq, int64_t i,
                    int64_t h, struct expected *e)
 {
     const struct kvg_problem *p = &s->problem;
-    const int64_t n = s->lens[seq], q_len = s->cu[seq + 1] - s->cu[seq], g = h / (p->q_heads / p->kv_heads);
-    const int64_t end = p->mask == KVG_MASK_FULL ? n : n - q_len + i + 1;
-    const int64_t first = p->window > 0 && end > p->window ? end - p->window : 0;
+    const int64_t n = s->lens[seq], g = h / (p->q_heads / p->kv_heads);
+    int64_t first = 0, end = n;
+    while (first < n && !sees(s, seq, i, first))
+        first++;
+    while (end > first && !sees(s, seq, i, end - 1))
+        end--;
     const int64_t split = how->split_tokens ? how->split_tokens : n + 1;
     double *t = calloc((size_t)n + 1, sizeof *t);
     const double qk_error = 0x1p-20 + sum_error(how->qk_accumulator_bits, how->qk_chain),
@@ -383,7 +424,7 @@ static int runs_here(const struct kvg_kernel *kernel, const struct kvg_problem *
 {
     char why[256] = "";
     const int yes =
-        kernel->device == KVG_DEVICE_CPU && kernel->attention && kernel->supports(p, why, sizeof why);
+        kernel->device == KVG_DEVICE_CPU && kernel->attention && kvg_kernel_takes(kernel, p, why, sizeof why);
 
     assert_true(yes || kernel->device != KVG_DEVICE_CPU || !kernel->attention || why[0]);
     return yes;

@@ -57,6 +57,7 @@ static inline struct kvg_attention_args inside(const struct kvg_attention_args *
     a.out = IN(a.out);
     a.lse = IN(a.lse);
     a.workspace = IN(a.workspace);
+    a.prefix_lens = IN(a.prefix_lens);
     a.stream = NULL;
     return a;
 }
@@ -118,8 +119,13 @@ static inline void attend(const struct kvg_attention_args *a, int64_t b, int64_t
     const int64_t g = h / (p->q_heads / p->kv_heads), n = a->seq_lens[b], row = a->cu_q_lens[b] + i,
                   q_len = a->cu_q_lens[b + 1] - a->cu_q_lens[b];
     int64_t first, last;
-    const struct kvg_ref_mask mask = {.kind = p->mask == KVG_MASK_FULL ? KVG_REF_FULL : KVG_REF_CAUSAL,
-                                      .window = p->window};
+    const struct kvg_ref_mask mask = {.kind = p->mask == KVG_MASK_FULL      ? KVG_REF_FULL
+                                              : p->mask == KVG_MASK_CHUNKED ? KVG_REF_CHUNKED
+                                              : p->mask == KVG_MASK_PREFIX  ? KVG_REF_PREFIX
+                                                                            : KVG_REF_CAUSAL,
+                                      .window = p->window,
+                                      .chunk = p->chunk,
+                                      .prefix_lens = a->prefix_lens};
     kvg_ref_visible(&mask, b, n, q_len, i, &first, &last);
     double *s = malloc((size_t)(n + 1) * sizeof *s), top = -INFINITY, sum = 0;
     double scale = (double)a->softmax_scale;
@@ -225,6 +231,8 @@ static inline void arithmetic_loose(const struct kvg_problem *p, int64_t seq_len
 
 #define HEAD(kernel_name)                                                                                    \
     .abi_version = KVG_KERNEL_ABI_VERSION, .struct_size = sizeof(struct kvg_kernel),                         \
+    .features = KVG_FEATURE_SHARED_PAGES | KVG_FEATURE_SMALL_PAGES | KVG_FEATURE_CHUNKED_MASK |              \
+                KVG_FEATURE_PREFIX_MASK,                                                                     \
     .name = "cuda/loop_" kernel_name, .summary = "for a test", .device = KVG_DEVICE_CUDA
 #define DEQUANT(kernel_name, function)                                                                       \
     {                                                                                                        \

@@ -53,14 +53,20 @@ static inline void random_case(struct kvg_case *c)
     c->kv_heads = random_between(1, 16);
     c->q_heads = random_between(1, 64);
     c->head_dim = random_between(1, 512);
-    c->block_size = random_between(8, 256);
+    c->block_size = random_between(1, 256);
+    c->shared_pages = random_between(0, 3) ? 0 : random_between(1, 99);
     c->layout = (enum kvg_layout)random_between(0, 1);
     c->views = (enum kvg_views_kind)random_between(0, 4);
-    c->lengths = (enum kvg_lengths)random_between(0, 2);
-    c->mask = (enum kvg_mask)random_between(0, 1);
+    c->lengths = (enum kvg_lengths)random_between(0, 3);
+    if (c->lengths == KVG_LENGTHS_LIST)
+        strcpy(c->list, random_between(0, 1) ? "1x4096+512x8192" : "300*1x77+0x5+3x3");
+    c->mask = (enum kvg_mask)random_between(0, 3);
+    c->chunk = c->mask == KVG_MASK_CHUNKED ? random_between(1, 10000) : 0;
+    c->prefix = c->mask == KVG_MASK_PREFIX ? random_between(1, 10000) : 0;
     c->window = random_between(0, 1) ? 0 : random_between(1, 5000);
     c->soft_cap = caps[random_between(0, 5)];
     c->softmax_scale = random_between(0, 2) ? 0 : (double)(float)(0.001 * (double)random_between(1, 999));
+    c->sinks = (enum kvg_sinks)random_between(0, 2);
     c->accumulate = (enum kvg_accumulate)random_between(0, 2);
     c->flush_tiles = c->accumulate == KVG_ACCUMULATE_HOPPER_TWO_LEVEL ? random_between(1, 9) : 0;
     c->threads = random_between(0, 64);
@@ -76,10 +82,12 @@ static inline int same_case(const struct kvg_case *a, const struct kvg_case *b)
            a->batch == b->batch && a->q_len == b->q_len && a->context == b->context &&
            a->q_heads == b->q_heads && a->kv_heads == b->kv_heads && a->head_dim == b->head_dim &&
            a->block_size == b->block_size && a->layout == b->layout && a->lengths == b->lengths &&
-           a->views == b->views && a->mask == b->mask && a->window == b->window &&
-           a->soft_cap == b->soft_cap && a->softmax_scale == b->softmax_scale && a->threads == b->threads &&
+           !strcmp(a->list, b->list) && a->shared_pages == b->shared_pages && a->views == b->views &&
+           a->mask == b->mask && a->window == b->window && a->soft_cap == b->soft_cap &&
+           a->softmax_scale == b->softmax_scale && a->threads == b->threads &&
            a->accumulate == b->accumulate && a->flush_tiles == b->flush_tiles && a->seed == b->seed &&
-           a->cache_state == b->cache_state;
+           a->sinks == b->sinks && a->cache_state == b->cache_state && a->chunk == b->chunk &&
+           a->prefix == b->prefix;
 }
 
 /* The complete case of a text. 0, or -1 with the contradiction in error. */

@@ -351,6 +351,10 @@ static inline void scalar_split(const struct scalar_row *r, int64_t begin, int64
     const int64_t tile = a->tile > 0 ? a->tile : end - begin, tiles = (end - begin + tile - 1) / tile;
     memset(s, 0, sizeof *s);
     s->max = -INFINITY;
+    if (a->sink_in_maximum && r->p->sinks && r->first >= begin && r->first < end) {
+        s->max = r->p->sinks[r->head];
+        s->sum = exp2f((float)(r->k->fault == FAULT_P_NOT_OFFSET ? 0 : scalar_offset(a)));
+    }
     for (int64_t n = 0; n < tiles; n++) {
         const int64_t at = begin + (a->tile_last_first ? tiles - 1 - n : n) * tile;
         int64_t from = at, to = (at + tile < end ? at + tile : end) - 1;
@@ -386,6 +390,13 @@ static inline void scalar_row(const struct scalar_row *r, uint16_t *out, float *
         sum = sum * old + now;
         for (int64_t i = 0; i < d; i++)
             acc[i] = acc[i] * old + s.acc[i] / s.sum * now;
+        max = best;
+    }
+    if (r->p->sinks && !a->sink_in_maximum) {
+        const float best = fmaxf(r->p->sinks[r->head], max), old = expf(max - best);
+        sum = sum * old + expf(r->p->sinks[r->head] - best);
+        for (int64_t i = 0; i < d; i++)
+            acc[i] *= old;
         max = best;
     }
     const float v_scale = a->v_scaled_before_pv                  ? 1.0f
@@ -434,6 +445,12 @@ static inline void scalar_attention(const struct kvg_prepared *p, const struct s
                 if (window > 0)
                     window += (k->fault == FAULT_WINDOW_ONE_MORE) - (k->fault == FAULT_WINDOW_ONE_LESS);
                 r.first = window > 0 && r.last - window + 1 > 0 ? r.last - window + 1 : 0;
+                if (p->problem.mask == KVG_MASK_CHUNKED)
+                    while (r.first / p->problem.chunk < r.last / p->problem.chunk)
+                        r.first++;
+                if (p->problem.mask == KVG_MASK_PREFIX)
+                    while (r.last + 1 < n && r.last + 1 < p->prefix_lens[b])
+                        r.last++;
                 if (k->fault == FAULT_LAST_KEY_MISSED)
                     r.last--;
                 if (k->fault == FAULT_PAGE_TAIL_READ && r.last % p->c.block_size != p->c.block_size - 1)
@@ -442,7 +459,7 @@ static inline void scalar_attention(const struct kvg_prepared *p, const struct s
                     if (k->fault == FAULT_EMPTY_NOT_WRITTEN)
                         continue;
                     memset(out + row * d, 0, (size_t)d * sizeof *out);
-                    lse[row] = -INFINITY;
+                    lse[row] = p->sinks ? p->sinks[h] : -INFINITY;
                     continue;
                 }
                 const int64_t q_row = k->fault == FAULT_HEADS_SWAPPED ? row ^ 1 : row;

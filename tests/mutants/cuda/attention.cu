@@ -96,7 +96,8 @@ static __device__ void logits(const call &c, const float *q, float *s, int64_t b
                               int64_t from, int64_t end)
 {
     const int lane = threadIdx.x % 32;
-    const float scale = c.a.softmax_scale * (c.a.scales.k.data ? c.a.scales.k.data[g * c.a.scales.k.stride_head] : 1.f);
+    const float scale =
+        c.a.softmax_scale * (c.a.scales.k.data ? c.a.scales.k.data[g * c.a.scales.k.stride_head] : 1.f);
     for (int t = threadIdx.x / 32; t < TILE; t += WARPS) {
         float x = 0;
         if (from + t < end) {

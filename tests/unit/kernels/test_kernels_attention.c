@@ -37,6 +37,35 @@ static void test_boundary_lengths(void **state)
     }
 }
 
+/* Pages that are no multiple of 8, and pages that several sequences own: alone, together, and in mixed batches.
+ * Every kernel of the CPU declares both. */
+static void test_small_and_shared_pages(void **state)
+{
+    static const int64_t sizes[] = {1, 3, 5, 7, 12};
+    const struct kvg_kernel *kernel;
+    (void)state;
+    for (int64_t i = 0; (kernel = kvg_registry_get(i)); i++)
+        if (kernel->device == KVG_DEVICE_CPU && kernel->attention)
+            assert_int_equal(kernel->features & (KVG_FEATURE_SMALL_PAGES | KVG_FEATURE_SHARED_PAGES),
+                             KVG_FEATURE_SMALL_PAGES | KVG_FEATURE_SHARED_PAGES);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int layout = 0; layout < 2; layout++) {
+            struct shape decode = {
+                8, 2, 64, sizes[i], 0, 0, layout, 1, 2, 6, {64, 65, 130, 1, 0, 192}, {1, 1, 1, 1, 1, 1}};
+            struct shape mixed = {
+                4, 4, 128, sizes[i], 40, 0, layout, 1, 1, 4, {70, 33, 70, 12}, {1, 33, 20, 0}};
+            run_all(&decode, "small pages, decode");
+            run_all(&mixed, "small pages, decode and prefill in one batch, window");
+            shared_pages = 5;
+            run_all(&decode, "small pages that sequences share");
+            run_all(&mixed, "small pages that sequences share, mixed batch");
+            decode.block_size = 16;
+            shared_pages = 3;
+            run_all(&decode, "pages of 16 that sequences share");
+            shared_pages = 0;
+        }
+}
+
 static void test_groups(void **state)
 {
     (void)state;
@@ -79,6 +108,58 @@ static void test_windows(void **state)
         run_all(&a, "window");
         run_all(&b, "window, append");
     }
+}
+
+/* Chunks below, at and above a page and a tile, with and without a window; q_len 16 of 5 keys: rows without a
+ * visible key. */
+static void test_chunked_masks(void **state)
+{
+    static const int64_t chunks[] = {1, 7, 16, 63, 64, 65, 1000};
+    (void)state;
+    for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++)
+        for (int64_t window = 0; window <= 20; window += 20) {
+            struct shape a = {4, 2, 64, 16, window, 0, i % 2, 1, 2, 4, {200, 64, 65, 9}, {1, 1, 1, 1}};
+            struct shape b = {4, 2, 64, 16, window, 0, i % 2, 1, 1, 4, {150, 30, 5, 0}, {40, 30, 16, 1}};
+            masked.chunk = chunks[i];
+            run_all(&a, "chunked mask");
+            run_all(&b, "chunked mask, append");
+            memset(&masked, 0, sizeof masked);
+        }
+}
+
+/* Prefixes of no key, of one, up to and past the first query, and longer than the sequence. */
+static void test_prefix_masks(void **state)
+{
+    static const int64_t prefixes[] = {1, 64, 110, 111, 130, 149, 150, 1000};
+    (void)state;
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
+        for (int64_t window = 0; window <= 20; window += 20) {
+            struct shape a = {4, 2, 64, 16, window, 0, i % 2, 1, 2, 3, {150, 70, 9}, {1, 1, 1}};
+            struct shape b = {
+                4, 2, 64, 16, window, 0, i % 2, 1, 1, 5, {150, 30, 5, 0, 66}, {40, 30, 16, 1, 7}};
+            for (int64_t seq = 0; seq < MAX_BATCH; seq++)
+                masked.prefixes[seq] = seq == 1 ? prefixes[i] / 5 : prefixes[i];
+            masked.prefixes[4] = 0;
+            run_all(&a, "prefix mask");
+            run_all(&b, "prefix mask, append");
+            memset(&masked, 0, sizeof masked);
+        }
+}
+
+/* Chunks and prefixes beside the boundary of a split. */
+static void test_masks_in_splits(void **state)
+{
+    (void)state;
+    struct shape a = {2, 1, 16, 16, 0, 0, KVG_NHD, 1, 2, 3, {2 * 4096 + 1, 5000, 0}, {1, 3, 1}};
+    masked.chunk = 4096;
+    run_all(&a, "chunks in splits");
+    masked.chunk = 3000;
+    run_all(&a, "chunks across splits");
+    masked.chunk = 0;
+    masked.prefixes[0] = 9000;
+    masked.prefixes[1] = 4998;
+    run_all(&a, "prefixes in splits");
+    memset(&masked, 0, sizeof masked);
 }
 
 static void test_soft_cap(void **state)
@@ -137,25 +218,30 @@ static struct kvg_ref_attention reference_of(const struct setting *s)
     struct kvg_ref_kv v = k;
     v.data = s->v;
     v.scale = s->scale_v;
-    return (struct kvg_ref_attention){
-        .batch = p->batch,
-        .q_heads = p->q_heads,
-        .kv_heads = p->kv_heads,
-        .head_dim = p->head_dim,
-        .q_format = ref_format(p->q_dtype),
-        .q = s->q,
-        .q_stride_token = s->args.q_stride_token,
-        .q_stride_head = s->args.q_stride_head,
-        .q_scale = p->path == KVG_PATH_FP8 ? s->scale_q : NULL,
-        .q_scale_stride = 1,
-        .k = k,
-        .v = v,
-        .seq_lens = s->lens,
-        .cu_q_lens = s->cu,
-        .softmax_scale = s->args.softmax_scale,
-        .soft_cap = p->soft_cap,
-        .mask = {.kind = p->mask == KVG_MASK_FULL ? KVG_REF_FULL : KVG_REF_CAUSAL, .window = p->window},
-        .threads = 1};
+    return (struct kvg_ref_attention){.batch = p->batch,
+                                      .q_heads = p->q_heads,
+                                      .kv_heads = p->kv_heads,
+                                      .head_dim = p->head_dim,
+                                      .q_format = ref_format(p->q_dtype),
+                                      .q = s->q,
+                                      .q_stride_token = s->args.q_stride_token,
+                                      .q_stride_head = s->args.q_stride_head,
+                                      .q_scale = p->path == KVG_PATH_FP8 ? s->scale_q : NULL,
+                                      .q_scale_stride = 1,
+                                      .k = k,
+                                      .v = v,
+                                      .seq_lens = s->lens,
+                                      .cu_q_lens = s->cu,
+                                      .softmax_scale = s->args.softmax_scale,
+                                      .soft_cap = p->soft_cap,
+                                      .mask = {.kind = p->mask == KVG_MASK_FULL      ? KVG_REF_FULL
+                                                       : p->mask == KVG_MASK_CHUNKED ? KVG_REF_CHUNKED
+                                                       : p->mask == KVG_MASK_PREFIX  ? KVG_REF_PREFIX
+                                                                                     : KVG_REF_CAUSAL,
+                                               .window = p->window,
+                                               .chunk = p->chunk,
+                                               .prefix_lens = s->prefixes},
+                                      .threads = 1};
 }
 
 /* The loop of kernel_check.h and reference/ are written independently and must agree. */
@@ -204,6 +290,13 @@ static void test_the_loop_agrees_with_the_reference(void **state)
         check_reference(&shapes[i], KVG_BF16);
         check_reference(&shapes[i], KVG_E4M3);
         check_reference(&shapes[i], KVG_E5M2);
+        masked.chunk = 10;
+        check_reference(&shapes[i], KVG_E4M3);
+        masked.chunk = 0;
+        masked.prefixes[0] = 88;
+        masked.prefixes[1] = 3;
+        check_reference(&shapes[i], KVG_E4M3);
+        memset(&masked, 0, sizeof masked);
     }
 }
 
@@ -448,9 +541,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_boundary_lengths),
         cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_small_and_shared_pages),
         cmocka_unit_test(test_head_dims),
         cmocka_unit_test(test_append_and_prefill),
         cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_chunked_masks),
+        cmocka_unit_test(test_prefix_masks),
+        cmocka_unit_test(test_masks_in_splits),
         cmocka_unit_test(test_soft_cap),
         cmocka_unit_test(test_splits),
         cmocka_unit_test(test_owned_nan_shows),

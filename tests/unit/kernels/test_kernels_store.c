@@ -56,7 +56,7 @@ struct layout {
 static void check_store(const struct kvg_kernel *kernel, enum kvg_dtype from, enum kvg_dtype to, int64_t dim,
                         int64_t block, enum kvg_layout order, enum kvg_scheme scheme, int padded, int threads)
 {
-    enum { TOKENS = 37, HEADS = 3, BLOCKS = 9 };
+    enum { TOKENS = 37, HEADS = 3, BLOCKS = 41 };
     const int64_t head_gap = dim + (padded ? 8 : 0), bytes = kvg_dtype_bytes(to);
     const struct layout l = order == KVG_NHD
                                 ? (struct layout){block * HEADS * head_gap, HEADS * head_gap, head_gap}
@@ -142,7 +142,7 @@ static void check_store(const struct kvg_kernel *kernel, enum kvg_dtype from, en
 
 static void test_store_is_bit_exact(void **state)
 {
-    static const int64_t dims[] = {8, 64, 80, 100, 128};
+    static const int64_t dims[] = {8, 64, 80, 100, 128}, small[] = {1, 3, 5, 7, 12};
     const struct kvg_kernel *kernel;
     (void)state;
 
@@ -158,6 +158,9 @@ static void test_store_is_bit_exact(void **state)
                                     variant & 4 ? KVG_PER_HEAD : KVG_PER_TENSOR, variant >> 3,
                                     1 + 2 * (variant & 1));
                     }
+                    for (size_t b = 0; b < sizeof small / sizeof *small; b++)
+                        check_store(kernel, (enum kvg_dtype)from, (enum kvg_dtype)to, dims[d], small[b],
+                                    b & 1 ? KVG_HND : KVG_NHD, KVG_PER_HEAD, 1, 1);
                 }
             }
         }

@@ -37,6 +37,54 @@ static void test_visible(void **state)
                     }
 }
 
+/* 1 if a query at position own of n keys sees key j, from the words of each mask. */
+static int sees(enum kvg_ref_mask_kind kind, int64_t n, int64_t own, int64_t window, int64_t parameter,
+                int64_t j)
+{
+    const int64_t right = kind == KVG_REF_FULL ? n - 1 : own;
+    if (window > 0 && right - j >= window)
+        return 0; /* too far to the left of the last position that a causal query (or any query) has */
+    switch (kind) {
+    case KVG_REF_FULL:
+        return 1;
+    case KVG_REF_CHUNKED:
+        return j <= own && j / parameter == own / parameter;
+    case KVG_REF_PREFIX:
+        return j <= own || j < parameter;
+    default:
+        return j <= own;
+    }
+}
+
+/* Every mask with every window, key by key. `parameter` is the chunk or the prefix. */
+static void test_visible_key_by_key(void **state)
+{
+    (void)state;
+    int64_t shown = 0;
+    for (int kind = KVG_REF_CAUSAL; kind <= KVG_REF_PREFIX; kind++)
+        for (int32_t parameter = 0; parameter < 12; parameter++)
+            for (int64_t n = 0; n < 10; n++)
+                for (int64_t q_len = 1; q_len < 12; q_len++)
+                    for (int64_t i = 0; i < q_len; i++)
+                        for (int64_t window = 0; window < 11; window++) {
+                            const int32_t prefixes[2] = {99, parameter};
+                            const struct kvg_ref_mask mask = {.kind = (enum kvg_ref_mask_kind)kind,
+                                                              .window = window,
+                                                              .chunk = parameter > 0 ? parameter : 1,
+                                                              .prefix_lens = prefixes};
+                            const int64_t p = kind == KVG_REF_CHUNKED ? mask.chunk : parameter;
+                            int64_t first, last;
+                            kvg_ref_visible(&mask, 1, n, q_len, i, &first, &last);
+                            for (int64_t j = 0; j < n; j++) {
+                                const int seen = sees(mask.kind, n, n - q_len + i, window, p, j);
+                                assert_int_equal(j >= first && j <= last, seen);
+                                shown += seen;
+                            }
+                            assert_true(first >= 0 && last < n);
+                        }
+    assert_true(shown > 0);
+}
+
 /* ---------------------------------------------------------------- oracle */
 
 /* Attention from its definition, element by element. */
@@ -50,10 +98,9 @@ static void naive(const struct kvg_ref_attention *a, const struct kvg_ref_row *r
     for (int64_t d = 0; d < a->head_dim; d++)
         out[d] = 0;
     for (int64_t j = 0; j < n; j++) {
-        if (a->mask.kind == KVG_REF_CAUSAL && j > n - q_len + r->q_index)
-            continue;
-        if (a->mask.window &&
-            j <= (a->mask.kind == KVG_REF_CAUSAL ? n - q_len + r->q_index : n - 1) - a->mask.window)
+        const int64_t parameter =
+            a->mask.kind == KVG_REF_PREFIX ? a->mask.prefix_lens[r->seq] : a->mask.chunk;
+        if (!sees(a->mask.kind, n, n - q_len + r->q_index, a->mask.window, parameter, j))
             continue;
         double s = 0;
         for (int64_t d = 0; d < a->head_dim; d++)
@@ -90,6 +137,44 @@ static void test_oracle_against_triple_loop(void **state)
         free(lse);
         problem_free(&p);
     }
+}
+
+/* Both references under the chunked and the prefix mask, against the loop over single keys. */
+static void test_masked_oracle(void **state)
+{
+    static const int64_t parameters[] = {1, 3, 16, 1000}, windows[] = {0, 5};
+    (void)state;
+    for (int s = 0; s < SHAPES; s++)
+        for (int c = 0; c < 4 * 2 * 2; c++) {
+            struct problem p;
+            int32_t prefixes[4];
+            problem_make(&p, &shapes[s], 1);
+            for (int64_t b = 0; b < 4; b++)
+                prefixes[b] = b == 1 ? 0 : (int32_t)parameters[c % 4];
+            p.a.mask = (struct kvg_ref_mask){.kind = c / 4 % 2 ? KVG_REF_CHUNKED : KVG_REF_PREFIX,
+                                             .window = windows[c / 8],
+                                             .chunk = parameters[c % 4],
+                                             .prefix_lens = prefixes};
+            double *out = malloc((size_t)(p.n_rows * p.a.head_dim) * sizeof *out), expected[256],
+                   expected_lse;
+            double *lse = malloc((size_t)p.n_rows * sizeof *lse);
+            float *out32 = malloc((size_t)(p.n_rows * p.a.head_dim) * sizeof *out32);
+            assert_int_equal(kvg_ref_attention_f64(&p.a, p.rows, p.n_rows, out, lse), 0);
+            assert_int_equal(kvg_ref_attention_f32(&p.a, p.rows, p.n_rows, out32, NULL), 0);
+            for (int64_t r = 0; r < p.n_rows; r++) {
+                naive(&p.a, &p.rows[r], expected, &expected_lse);
+                for (int64_t d = 0; d < p.a.head_dim; d++) {
+                    const int64_t at = r * p.a.head_dim + d;
+                    assert_true(fabs(out[at] - expected[d]) < 1e-12);
+                    assert_true(fabs((double)out32[at] - expected[d]) < 1e-5 * (1 + fabs(expected[d])));
+                }
+                assert_true(lse[r] == expected_lse || fabs(lse[r] - expected_lse) < 1e-12);
+            }
+            free(out);
+            free(out32);
+            free(lse);
+            problem_free(&p);
+        }
 }
 
 /* ---------------------------------------------------------------- exact */
@@ -476,6 +561,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_visible),
+        cmocka_unit_test(test_visible_key_by_key),
+        cmocka_unit_test(test_masked_oracle),
         cmocka_unit_test(test_oracle_against_triple_loop),
         cmocka_unit_test(test_exact_against_oracle),
         cmocka_unit_test(test_exact_at_128k),

@@ -163,7 +163,7 @@ static struct kvg_ref_terms terms_at(const struct sums *s)
 {
     return (struct kvg_ref_terms){s->element[0], s->element[1], s->element[2], s->element[3],
                                   s->element[4], s->element[5], s->element[6], s->row[0],
-                                  s->row[1],     s->row[2],     s->row[3]};
+                                  s->row[1],     s->row[2],     s->row[3],     NULL};
 }
 
 static struct sums sums_make(const struct kvg_ref_attention *a, const struct kvg_ref_bound_model *model,
@@ -194,7 +194,7 @@ static void sums_free(struct sums *s)
 static void test_neighbours_change_no_bit(void **state)
 {
     (void)state;
-    const struct kvg_ref_bound_model model = {1e-4, 1e-5, 0x1p-4, 0x1p-18, {0.1, 0.1, 0x1p-8, 0.1, 0, 1}};
+    const struct kvg_ref_bound_model model = {1e-4, 1e-5, 0x1p-4, 0x1p-18, {0.1, 0.1, 0x1p-8, 0.1, 0, 1}, 0};
     for (int i = 0; i < SHAPES; i++) {
         struct problem p;
         problem_make(&p, &shapes[i], 51);
@@ -232,7 +232,8 @@ static void test_long_contexts(void **state)
     struct shape s = {1, 1, 1, 32, 16, {9000}, {1}, KVG_REF_BF16, KVG_REF_BF16, 0, 0, 1, 0, 0, 1, 0.5};
     const double q_factor[] = {0.1, 1, 6, 1e4, 2e5};
     for (int i = 0; i < 5; i++) {
-        const struct kvg_ref_bound_model model = {1e-3 / q_factor[i], 0, 0x1p-4, 0x1p-18, {0, 0, 0, 0, 0, 0}};
+        const struct kvg_ref_bound_model model = {1e-3 / q_factor[i], 0, 0x1p-4, 0x1p-18,
+                                                  {0, 0, 0, 0, 0, 0}, 0};
         struct problem p;
         s.q_factor = q_factor[i];
         problem_make(&p, &s, 52);
@@ -320,7 +321,7 @@ static void test_every_delta(void **state)
     struct by_hand h;
     by_hand_make(&h, &logit, &v, 1);
     for (double delta = 1e-9; delta < 59; delta *= 1.01) {
-        const struct kvg_ref_bound_model model = {0, delta, 0x1p-9, 0, {0, 0, 0, 0, 0, 0}};
+        const struct kvg_ref_bound_model model = {0, delta, 0x1p-9, 0, {0, 0, 0, 0, 0, 0}, 0};
         struct sums s = sums_make(&h.a, &model, &row, 1);
         assert_true(just_above(exp(-delta), s.row[0][0], 0));
         assert_true(just_above(1 - s.row[0][0], -expm1(-delta), 1e-15));
@@ -332,7 +333,7 @@ static void test_every_delta(void **state)
     /* Larger delta: the sums stay finite, and large enough to make the bound useless. */
     const double large[] = {61, 1e4, 1e30, 1e300};
     for (int i = 0; i < 4; i++) {
-        const struct kvg_ref_bound_model model = {0, large[i], 0x1p-9, 0, {0, 0, 0, 0, 0, 0}};
+        const struct kvg_ref_bound_model model = {0, large[i], 0x1p-9, 0, {0, 0, 0, 0, 0, 0}, 0};
         struct sums s = sums_make(&h.a, &model, &row, 1);
         assert_true(s.row[3][0] > 1e26 && isfinite(s.row[3][0]) && s.row[0][0] >= 0 && s.row[0][0] < 1e-26);
         sums_free(&s);
@@ -345,7 +346,7 @@ static void test_squares_below_fp32(void **state)
 {
     (void)state;
     const struct kvg_ref_row row = {0, 0, 0};
-    const struct kvg_ref_bound_model model = {0, 0x1p-10, 0x1p-9, 0, {0, 0, 0, 0, 0, 0}};
+    const struct kvg_ref_bound_model model = {0, 0x1p-10, 0x1p-9, 0, {0, 0, 0, 0, 0, 0}, 0};
     for (int depth = 10; depth <= 80; depth += 5) {
         const float logit[] = {0, -(float)depth, -(float)depth - 1}, v[] = {0, 3, -2};
         struct by_hand h;
@@ -367,7 +368,7 @@ static void test_squares_above_fp32(void **state)
 {
     (void)state;
     const struct kvg_ref_row row = {0, 0, 0};
-    const struct kvg_ref_bound_model model = {0, 0x1p-10, 0x1p-4, 0x1p-18, {0, 0, 0, 0, 0, 0}};
+    const struct kvg_ref_bound_model model = {0, 0x1p-10, 0x1p-4, 0x1p-18, {0, 0, 0, 0, 0, 0}, 0};
     const float logit[] = {0, 0}, v[] = {0x1p70f, -0x1p69f};
     struct by_hand h;
     by_hand_make(&h, logit, v, 2);

@@ -140,11 +140,11 @@ static void definition(const struct row_at_hand *w, double v_scale, struct sums 
 }
 
 static const struct kvg_ref_emulation manners[] = {
-    {KVG_REF_F32, KVG_REF_F32, KVG_REF_F32, 0, 0, KVG_REF_E4M3, 8, 0, 96, 1, 0, 0},
-    {KVG_REF_BF16, KVG_REF_BF16, KVG_REF_BF16, 0, 0, KVG_REF_BF16, 0, 1, 32, 0, 0, 0},
-    {KVG_REF_BF16, KVG_REF_BF16, KVG_REF_BF16, 0, 0, KVG_REF_F16, 11, 0, 64, 0, 512, 0},
-    {KVG_REF_F32, KVG_REF_F32, KVG_REF_F32, 0, 0, KVG_REF_E4M3, 4, 1, 17, 0, 200, 1},
-    {KVG_REF_F32, KVG_REF_F32, KVG_REF_F32, 0, 0, KVG_REF_F32, 0, 0, 300, 0, 0, 0},
+    {KVG_REF_F32, KVG_REF_F32, KVG_REF_F32, 0, 0, KVG_REF_E4M3, 8, 0, 96, 1, 0, 0, 0},
+    {KVG_REF_BF16, KVG_REF_BF16, KVG_REF_BF16, 0, 0, KVG_REF_BF16, 0, 1, 32, 0, 0, 0, 0},
+    {KVG_REF_BF16, KVG_REF_BF16, KVG_REF_BF16, 0, 0, KVG_REF_F16, 11, 0, 64, 0, 512, 0, 0},
+    {KVG_REF_F32, KVG_REF_F32, KVG_REF_F32, 0, 0, KVG_REF_E4M3, 4, 1, 17, 0, 200, 1, 0},
+    {KVG_REF_F32, KVG_REF_F32, KVG_REF_F32, 0, 0, KVG_REF_F32, 0, 0, 300, 0, 0, 0, 0},
 };
 /* Logit errors of FP32, logit errors of FP16 sums, and errors so large that e^theta is not a short series. */
 static const struct kvg_ref_drift_model models[] = {

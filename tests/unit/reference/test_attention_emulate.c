@@ -112,12 +112,12 @@ static void emulated_row(const struct kvg_ref_attention *a, const struct kvg_ref
 }
 
 static const struct kvg_ref_emulation manners[] = {
-    {KVG_REF_F32, KVG_REF_F32, KVG_REF_F32, 0, 0, KVG_REF_E4M3, 8, 0, 96, 1, 0, 0},
-    {KVG_REF_BF16, KVG_REF_BF16, KVG_REF_BF16, 1, 1, KVG_REF_BF16, 0, 1, 32, 0, 0, 0},
-    {KVG_REF_BF16, KVG_REF_BF16, KVG_REF_BF16, 0, 0, KVG_REF_E4M3, 8, 1, 128, 1, 512, 0},
-    {KVG_REF_BF16, KVG_REF_BF16, KVG_REF_F32, 1, 0, KVG_REF_F32, 0, 0, 7, 0, 100, 1},
-    {KVG_REF_F32, KVG_REF_F32, KVG_REF_F32, 0, 0, KVG_REF_E4M3, 4, 0, 1, 0, 33, 1},
-    {KVG_REF_F16, KVG_REF_F16, KVG_REF_F16, 1, 1, KVG_REF_F16, 8, 0, 64, 1, 64, 0},
+    {KVG_REF_F32, KVG_REF_F32, KVG_REF_F32, 0, 0, KVG_REF_E4M3, 8, 0, 96, 1, 0, 0, 0},
+    {KVG_REF_BF16, KVG_REF_BF16, KVG_REF_BF16, 1, 1, KVG_REF_BF16, 0, 1, 32, 0, 0, 0, 0},
+    {KVG_REF_BF16, KVG_REF_BF16, KVG_REF_BF16, 0, 0, KVG_REF_E4M3, 8, 1, 128, 1, 512, 0, 0},
+    {KVG_REF_BF16, KVG_REF_BF16, KVG_REF_F32, 1, 0, KVG_REF_F32, 0, 0, 7, 0, 100, 1, 0},
+    {KVG_REF_F32, KVG_REF_F32, KVG_REF_F32, 0, 0, KVG_REF_E4M3, 4, 0, 1, 0, 33, 1, 0},
+    {KVG_REF_F16, KVG_REF_F16, KVG_REF_F16, 1, 1, KVG_REF_F16, 8, 0, 64, 1, 64, 0, 0},
 };
 enum { MANNERS = sizeof manners / sizeof manners[0] };
 
@@ -284,7 +284,7 @@ static void test_scaled_operands_by_hand(void **state)
     a.v = (struct kvg_ref_kv){.format = KVG_REF_E4M3, .data = v, .stride_slot = 16, .scale = &v_scale};
     const struct kvg_ref_row row = {0, 0, 0};
     struct kvg_ref_emulation how = {
-        KVG_REF_BF16, KVG_REF_BF16, KVG_REF_BF16, 1, 1, KVG_REF_BF16, 0, 0, 8, 0, 0, 0};
+        KVG_REF_BF16, KVG_REF_BF16, KVG_REF_BF16, 1, 1, KVG_REF_BF16, 0, 0, 8, 0, 0, 0, 0};
     kvg_ref_attention_emulate(&a, &how, &row, 1, out, &lse);
     /* 1.18125 and 1.2375 rounded to 8 bits: 151.2 and 158.4 steps of 2^-7 */
     assert_true(lse == 151.0f / 128 && out[0] == 158.0f / 128);
@@ -319,7 +319,7 @@ static struct bound_arrays bound_of(const struct problem *p, const struct kvg_re
     b.lse = malloc((size_t)p->n_rows * sizeof(float));
     b.terms = (struct kvg_ref_terms){b.element[0], b.element[1], b.element[2], b.element[3],
                                      b.element[4], b.element[5], b.element[6], b.row[0],
-                                     b.row[1],     b.row[2],     b.row[3]};
+                                     b.row[1],     b.row[2],     b.row[3],     NULL};
     assert_int_equal(kvg_ref_attention_bound(&p->a, model, p->rows, p->n_rows, b.out, b.lse, &b.terms), 0);
     return b;
 }
@@ -424,9 +424,9 @@ static void test_terms_against_formulas(void **state)
 {
     (void)state;
     const int like[7] = {0, 0, 2, 3, 3, 5, 6};
-    const struct kvg_ref_bound_model models[] = {{1e-4, 1e-5, 0x1p-4, 0x1p-18, NO_FLOORS},
-                                                 {3e-3, 0, 0x1p-9, 0, {0.3, 0.2, 0x1p-8, 0.4, 0, 0}},
-                                                 {0, 0.5, 0, 1e-3, {0.1, 0.5, 0.5, 0.1, 1, 1}}};
+    const struct kvg_ref_bound_model models[] = {{1e-4, 1e-5, 0x1p-4, 0x1p-18, NO_FLOORS, 0},
+                                                 {3e-3, 0, 0x1p-9, 0, {0.3, 0.2, 0x1p-8, 0.4, 0, 0}, 0},
+                                                 {0, 0.5, 0, 1e-3, {0.1, 0.5, 0.5, 0.1, 1, 1}, 0}};
     for (int s = 0; s < SHAPES; s++) {
         struct problem p;
         problem_make(&p, &shapes[s], 23);
@@ -456,7 +456,7 @@ static void test_terms_against_formulas(void **state)
 static void test_same_bits(void **state)
 {
     (void)state;
-    const struct kvg_ref_bound_model model = {1e-4, 1e-5, 0x1p-4, 0x1p-18, NO_FLOORS};
+    const struct kvg_ref_bound_model model = {1e-4, 1e-5, 0x1p-4, 0x1p-18, NO_FLOORS, 0};
     for (int s = 0; s < SHAPES; s++) {
         struct problem p;
         problem_make(&p, &shapes[s], 24);
@@ -497,7 +497,7 @@ static void mix(uint64_t *hash, const void *data, size_t bytes)
 static void test_same_bits_on_every_machine(void **state)
 {
     (void)state;
-    const struct kvg_ref_bound_model model = {1e-4, 1e-5, 0x1p-4, 0x1p-18, NO_FLOORS};
+    const struct kvg_ref_bound_model model = {1e-4, 1e-5, 0x1p-4, 0x1p-18, NO_FLOORS, 0};
     uint64_t hash = 14695981039346656037u;
     for (int s = 0; s < SHAPES; s++) {
         struct problem p;
@@ -526,7 +526,7 @@ static void test_same_bits_on_every_machine(void **state)
 static void test_emulation_stays_within_bound(void **state)
 {
     (void)state;
-    const struct kvg_ref_bound_model model = {0, 0, 0x1p-4, 0x1p-18, NO_FLOORS};
+    const struct kvg_ref_bound_model model = {0, 0, 0x1p-4, 0x1p-18, NO_FLOORS, 0};
     double largest = 0;
     for (int s = 0; s < SHAPES; s++)
         for (int m = 0; m < 4; m++) {
@@ -555,7 +555,7 @@ static void test_emulation_stays_within_bound(void **state)
 static void test_missing_arrays(void **state)
 {
     (void)state;
-    const struct kvg_ref_bound_model model = {1e-4, 1e-5, 0x1p-4, 0x1p-18, NO_FLOORS};
+    const struct kvg_ref_bound_model model = {1e-4, 1e-5, 0x1p-4, 0x1p-18, NO_FLOORS, 0};
     struct problem p;
     problem_make(&p, &shapes[1], 26);
     struct bound_arrays b = bound_of(&p, &model);

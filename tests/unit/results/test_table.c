@@ -481,6 +481,31 @@ static void colour_only_where_asked(void **state)
     kvg_results_free(&results);
 }
 
+/* Windowed and chunked rows have lines of their own, which say so, unless there are plain rows. */
+static void memory_names_windows_and_masks(void **state)
+{
+    (void)state;
+    struct kvg_results results;
+    facts(&results, 4, 1);
+    for (int i = 0; i < 3; i++) {
+        struct kvg_row *row = add(&results, "auto", "per_tensor", "none", -1, 32768);
+        row->bytes_per_token = 4096;
+        row->window = i == 2 ? 0 : 1024;
+        assert_int_equal(kvg_row_set_string(&row->mask, i == 0 ? "causal" : "chunked:512"), 0);
+    }
+    char *text = print(&results, 0, 0);
+    expect(text, "00000001  window 1024 ");
+    expect(text, "00000002  window 1024  mask chunked:512 ");
+    expect(text, "00000003  mask chunked:512 ");
+    free(text);
+    struct kvg_row *plain = add(&results, "auto", "per_tensor", "none", -1, 32768);
+    plain->bytes_per_token = 4096;
+    text = print(&results, 0, 0);
+    expect_not(text, "  window 1024");
+    free(text);
+    kvg_results_free(&results);
+}
+
 /* Rows with awkward values do not crash the table. */
 static void any_rows_can_be_printed(void **state)
 {
@@ -571,6 +596,7 @@ int main(void)
         cmocka_unit_test(problems_come_with_their_command),
         cmocka_unit_test(colour_only_where_asked),
         cmocka_unit_test(the_last_line_says_where_time_went),
+        cmocka_unit_test(memory_names_windows_and_masks),
         cmocka_unit_test(any_rows_can_be_printed),
         cmocka_unit_test(filter_keeps_matches),
     };

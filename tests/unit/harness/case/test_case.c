@@ -103,7 +103,9 @@ static void the_longest_case_fits(void **unused)
     c.window = c.threads = INT64_MIN;
     c.soft_cap = c.softmax_scale = -1.2345678901234567e-300;
     c.seed = UINT64_MAX;
-    c.lengths = KVG_LENGTHS_RAGGED;
+    c.lengths = KVG_LENGTHS_LIST;
+    memset(c.list, '9', sizeof c.list - 1);
+    c.shared_pages = INT64_MIN;
     c.views = KVG_VIEWS_HEAD_MAJOR;
     c.mask = KVG_MASK_FULL;
     kvg_case_format(&c, text);
@@ -218,6 +220,31 @@ static void bad_values_are_refused_and_change_nothing(void **unused)
         {KVG_AXIS_CONTEXT, " 8", "' 8'"},
         {KVG_AXIS_CONTEXT, "+8", "'+8'"},
         {KVG_AXIS_CONTEXT, "--8", "'--8'"},
+        {KVG_AXIS_LENGTHS, "ragd", "did you mean 'ragged'?"},
+        {KVG_AXIS_LENGTHS, "5", "entry 1, '5'"},
+        {KVG_AXIS_LENGTHS, "1x4+", "entry 2, ''"},
+        {KVG_AXIS_LENGTHS, "1x4++1x4", "entry 2, ''"},
+        {KVG_AXIS_LENGTHS, "1x4+x5", "entry 2, 'x5'"},
+        {KVG_AXIS_LENGTHS, "1x4+2x", "entry 2, '2x'"},
+        {KVG_AXIS_LENGTHS, "1x4x4", "entry 1"},
+        {KVG_AXIS_LENGTHS, "1 x4", "entry 1"},
+        {KVG_AXIS_LENGTHS, "1x-4", "entry 1"},
+        {KVG_AXIS_LENGTHS, "1X4", "entry 1"},
+        {KVG_AXIS_LENGTHS, "0*1x4", "entry 1"},
+        {KVG_AXIS_LENGTHS, "2*3*1x4", "entry 1"},
+        {KVG_AXIS_LENGTHS, "1x2147483648", "entry 1"},
+        {KVG_AXIS_LENGTHS, "1x99999999999999999999", "entry 1"},
+        {KVG_AXIS_LENGTHS, "1x2147483647+1x1", "entry 2, '1x1': more than 2^31 - 1 keys"},
+        {KVG_AXIS_LENGTHS, "65536*1x1+1x1", "entry 2, '1x1': more than 65536 sequences"},
+        {KVG_AXIS_LENGTHS, "1x4+9x4", "entry 2, '9x4': q_len 9 is above its context 4"},
+        {KVG_AXIS_LENGTHS, "0x4+0x0", "no sequence has a query"},
+        {KVG_AXIS_LENGTHS, "@", "cannot be read"},
+        {KVG_AXIS_LENGTHS, "@/nowhere/trace", "/nowhere/trace cannot be read: No such file"},
+        {KVG_AXIS_LENGTHS, "@/", "/ cannot be read"},
+        {KVG_AXIS_LENGTHS, "@/dev/zero", "line 1"},
+        {KVG_AXIS_LENGTHS, "@/dev/null", "/dev/null holds no sequence"},
+        {KVG_AXIS_SHARED_PAGES, "-1", "from 0"},
+        {KVG_AXIS_BLOCK_SIZE, "0", "from 1"},
         {KVG_AXIS_LAYER, "-2", "from -1"},
         {KVG_AXIS_SEED, "-1", "from 0"},
         {KVG_AXIS_SEED, "9223372036854775808", "from 0"},
@@ -258,7 +285,6 @@ static void bad_values_are_refused_and_change_nothing(void **unused)
         {KVG_AXIS_ACCUMULATE, "hopper_two_level:0", "1 to 1048576"},
         {KVG_AXIS_ACCUMULATE, "hopper_two_level:", "1 to 1048576"},
         {KVG_AXIS_ACCUMULATE, "hopper_two_level:2:3", "1 to 1048576"},
-        {KVG_AXIS_BLOCK_SIZE, "4", "from 8"},
         {KVG_AXIS_THREADS, "5000", "from 0 to 4096"},
     };
     (void)unused;

@@ -44,7 +44,7 @@ static void completing_is_idempotent(void **unused)
 {
     (void)unused;
     int completed = 0;
-    for (int i = 0; i < 5000; i++) {
+    for (int i = 0; i < 10000; i++) {
         struct kvg_case c, again;
         struct kvg_error error = {0};
         char text[KVG_CASE_STRING_MAX];
@@ -67,7 +67,6 @@ static void contradictions_are_refused(void **unused)
     static const char *const bad[][2] = {
         {"heads=32/5", "multiple of KV heads"},
         {"heads=4/8", "multiple of KV heads"},
-        {"block_size=12", "multiple of 8"},
         {"phase=decode q_len=2", "decode has q_len 1"},
         {"phase=prefill q_len=5 context=6", "prefill has q_len 6"},
         {"phase=append q_len=1 context=6", "1 < q_len < context"},
@@ -211,6 +210,7 @@ static void problem_is_the_case(void **unused)
     struct kvg_case c;
     struct kvg_error error = {0};
     struct kvg_problem p;
+    char why[256];
     (void)unused;
     assert_int_equal(
         complete_case("phase=append path=fp8 batch=3 context=1000 q_len=5 heads=28/4 head_dim=64 "
@@ -242,6 +242,14 @@ static void problem_is_the_case(void **unused)
     kvg_case_problem(&c, &p);
     assert_int_equal(p.q_dtype, KVG_BF16);
     assert_int_equal(p.kv_dtype, KVG_E5M2);
+    assert_true(p.features == 0);
+    assert_int_equal(complete_case("sinks=large", &c, &error), 0);
+    kvg_case_problem(&c, &p);
+    assert_true(p.features == KVG_FEATURE_SINKS);
+    assert_false(kvg_case_without_meaning(&c, why, sizeof why));
+    assert_int_equal(complete_case("phase=store sinks=normal", &c, &error), 0);
+    assert_true(kvg_case_without_meaning(&c, why, sizeof why));
+    assert_non_null(strstr(why, "sinks"));
     assert_int_equal(complete_case("kv_cache_dtype=auto phase=store", &c, &error), 0);
     kvg_case_problem(&c, &p);
     assert_int_equal(p.kv_dtype, KVG_BF16);
@@ -280,6 +288,84 @@ static void row_holds_the_case(void **unused)
     kvg_row_free(&row);
 }
 
+/* Text of the mask, and what the problem has. */
+static void test_masks(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *canonical;
+        enum kvg_mask mask;
+        int64_t chunk, prefix;
+        uint64_t features;
+        int has_meaning;
+    } table[] = {
+        {"phase=append mask=causal", "", KVG_MASK_CAUSAL, 0, 0, 0, 1},
+        {"phase=append mask=full", " mask=full ", KVG_MASK_FULL, 0, 0, 0, 1},
+        {"phase=append mask=chunked:1", " mask=chunked:1 ", KVG_MASK_CHUNKED, 1, 0, KVG_FEATURE_CHUNKED_MASK,
+         1},
+        {"phase=decode mask=CHUNKED:8k window=7", " mask=chunked:8192 ", KVG_MASK_CHUNKED, 8192, 0,
+         KVG_FEATURE_CHUNKED_MASK, 1},
+        {"phase=append context=200 mask=prefix", " mask=prefix:50 ", KVG_MASK_PREFIX, 0, 50,
+         KVG_FEATURE_PREFIX_MASK, 1},
+        {"phase=prefill context=3 mask=prefix", " mask=prefix:1 ", KVG_MASK_PREFIX, 0, 1,
+         KVG_FEATURE_PREFIX_MASK, 1},
+        {"phase=decode mask=prefix:2k window=9", " mask=prefix:2048 ", KVG_MASK_PREFIX, 0, 2048,
+         KVG_FEATURE_PREFIX_MASK, 1},
+        {"phase=store mask=chunked:8", " mask=chunked:8 ", KVG_MASK_CHUNKED, 8, 0, KVG_FEATURE_CHUNKED_MASK,
+         0},
+        {"phase=store mask=prefix:8", " mask=prefix:8 ", KVG_MASK_PREFIX, 0, 8, KVG_FEATURE_PREFIX_MASK, 0},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        char text[KVG_CASE_STRING_MAX], why[256] = "";
+        struct kvg_case c, again;
+        struct kvg_problem problem;
+        struct kvg_error error;
+        assert_int_equal(complete_case(table[i].text, &c, &error), 0);
+        kvg_case_format(&c, text);
+        if (table[i].canonical[0])
+            assert_non_null(strstr(text, table[i].canonical));
+        else
+            assert_null(strstr(text, "mask="));
+        assert_int_equal(kvg_case_parse(text, &again, &error), 0);
+        assert_true(same_case(&c, &again));
+        kvg_case_problem(&c, &problem);
+        assert_int_equal(problem.mask, table[i].mask);
+        assert_int_equal(problem.chunk, table[i].chunk);
+        assert_int_equal(c.prefix, table[i].prefix);
+        assert_true(problem.features == table[i].features);
+        assert_int_equal(!kvg_case_without_meaning(&c, why, sizeof why), table[i].has_meaning);
+        assert_int_equal(why[0] == 0, table[i].has_meaning);
+    }
+}
+
+static void test_masks_refused(void **state)
+{
+    (void)state;
+    static const char *const wrong[][2] = {
+        {"chunked", "needs the number of keys of a chunk"},
+        {"chunked:0", "'0' is not a number of keys from 1 to 2147483647"},
+        {"chunked:", "'' is not a number of keys"},
+        {"chunked:-1", "'-1' is not a number of keys"},
+        {"chunked:4G", "'4G' is not a number of keys"},
+        {"prefix:0", "'0' is not a number of keys"},
+        {"prefix:1x", "'1x' is not a number of keys"},
+        {"prefix:9999999999999999999", "is not a number of keys"},
+        {"causal:4", "only chunked and prefix take a number"},
+        {"full:4", "only chunked and prefix take a number"},
+        {"chunk:4", "'chunk' is not known"},
+        {"", "is not known"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        struct kvg_case c;
+        struct kvg_error error;
+        kvg_case_default(&c);
+        assert_int_equal(kvg_case_set(&c, KVG_AXIS_MASK, wrong[i][0], &error), -1);
+        if (!strstr(error.text, wrong[i][1]))
+            fail_msg("mask=%s: %s", wrong[i][0], error.text);
+        assert_int_equal(c.mask, KVG_MASK_CAUSAL);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -292,6 +378,8 @@ int main(void)
         cmocka_unit_test(predictions_have_no_kernel_and_no_clock),
         cmocka_unit_test(problem_is_the_case),
         cmocka_unit_test(row_holds_the_case),
+        cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_masks_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,6 +39,8 @@ struct trial {
     struct values values;
     struct scalar_kernel kernel;
     int oracle; /* 1: the output is the FP64 oracle's, in bf16 */
+    double sink_size;
+    uint64_t sinks_seed;
 };
 
 static int64_t one_of(struct rng *r, const int64_t *list, int64_t n)
@@ -351,7 +353,7 @@ static void print_trial(const struct trial *t, uint64_t seed)
         "%lld/%lld dim %lld window %lld cap %g; q %g k %g v %g patterns %d %d rule %d; qk %d pv %d scaled %d "
         "%d "
         "p %d rounded sum %d tile %lld last first %d split %lld from window %d lanes %d exp %g oracle %d; "
-        "bits qk %d pv %d flush %lld half %d\n",
+        "bits qk %d pv %d flush %lld half %d; sinks %d of %g, in maximum %d\n",
         (unsigned long long)seed, t->c.phase, t->c.path, t->c.kv_cache_dtype, (long long)t->c.batch,
         (long long)t->c.q_len, (long long)t->c.context, (long long)t->c.q_heads, (long long)t->c.kv_heads,
         (long long)t->c.head_dim, (long long)t->c.window, t->c.soft_cap, t->values.q, t->values.k,
@@ -359,7 +361,7 @@ static void print_trial(const struct trial *t, uint64_t seed)
         a->k_scaled_before_qk, a->v_scaled_before_pv, a->p_format, a->row_sum_of_rounded_p,
         (long long)a->tile, a->tile_last_first, (long long)a->split_tokens, a->split_from_window,
         t->kernel.lanes, t->kernel.exp_error, t->oracle, a->qk_accumulator_bits, a->pv_accumulator_bits,
-        (long long)a->pv_flush_interval, t->kernel.half);
+        (long long)a->pv_flush_interval, t->kernel.half, t->c.sinks, t->sink_size, a->sink_in_maximum);
 }
 
 static struct trial random_trial(uint64_t seed)
@@ -390,6 +392,24 @@ static struct trial random_trial(uint64_t seed)
     return t;
 }
 
+/* Sinks of all sizes, from none that matters to some beside which the keys do not. Drawn apart, so that the
+ * other choices of a seed stay as they were. */
+static void add_sinks(struct trial *t, uint64_t seed)
+{
+    struct rng r = {seed * 0x9e3779b97f4a7c15u};
+    t->c.sinks = rng_below(&r, 2) ? KVG_SINKS_NORMAL : KVG_SINKS_OFF;
+    t->sink_size = rng_log_uniform(&r, 1e-2, 300.0);
+    t->sinks_seed = rng_bits(&r);
+    t->kernel.declared.sink_in_maximum = !t->oracle && rng_below(&r, 2);
+}
+
+static void give_sinks(const struct trial *t, const struct kvg_prepared *p)
+{
+    struct rng r = {t->sinks_seed};
+    for (int64_t h = 0; p->sinks && h < p->c.q_heads; h++)
+        p->sinks[h] = (float)(t->sink_size * (2.0 * rng_unit(&r) - 1.0));
+}
+
 /* Runs a trial; the verdict is in row. */
 static void run_trial(const struct trial *t, uint64_t seed, struct kvg_row *row,
                       struct kvg_share_result shares[KVG_SHARE_KINDS], struct tails *tails)
@@ -400,6 +420,7 @@ static void run_trial(const struct trial *t, uint64_t seed, struct kvg_row *row,
     if (kvg_prepared_make(&t->c, NULL, &p, &error) != 0)
         fail_msg("%s", error.text);
     give_values(&p, &t->values, seed);
+    give_sinks(t, &p);
     const int64_t rows = p.total_q * p.c.q_heads;
     uint16_t *out = malloc((size_t)(rows * p.c.head_dim) * sizeof *out + 1);
     float *lse = malloc((size_t)rows * sizeof *lse + 1);
@@ -437,7 +458,8 @@ static void test_right_kernels_pass(void **state)
     }
     for (int64_t i = 0; i < n; i++) {
         const uint64_t seed = base + (uint64_t)i;
-        const struct trial t = random_trial(seed);
+        struct trial t = random_trial(seed);
+        add_sinks(&t, seed);
         struct kvg_row row;
         assert_int_equal(kvg_row_init(&row), 0);
         struct kvg_share_result shares[KVG_SHARE_KINDS];

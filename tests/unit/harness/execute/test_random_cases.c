@@ -44,15 +44,21 @@ static const struct choice choices[] = {
     {KVG_AXIS_CONTEXT, {"1", "7", "16", "17", "33", "64", "65", "100", "129", "200"}},
     {KVG_AXIS_HEADS, {"1/1", "2/1", "3/1", "7/1", "4/2", "14/2", "9/3", "6/6", "18/9"}},
     {KVG_AXIS_HEAD_DIM, {"64", "80", "96", "128", "256"}},
-    {KVG_AXIS_BLOCK_SIZE, {"8", "16", "24", "32", "64", "128"}},
+    {KVG_AXIS_BLOCK_SIZE, {"8", "16", "24", "32", "64", "128", "1", "3", "5", "7", "12"}},
     {KVG_AXIS_LAYOUT, {"NHD", "HND"}},
     {KVG_AXIS_VIEWS, {"dense", "dense", "padded", "fused", "paired", "head_major"}},
-    {KVG_AXIS_LENGTHS, {"uniform", "ragged", "gaps", "gaps"}},
-    {KVG_AXIS_MASK, {"causal", "causal", "causal", "full"}},
+    {KVG_AXIS_SHARED_PAGES, {"0", "0", "0", "1", "3"}},
+    {KVG_AXIS_LENGTHS,
+     {"uniform", "ragged", "gaps", "gaps", "1x40+17x33+5x5", "2*1x65+40x64+0x9", "20x20+0x0+3x3",
+      "1x17+1x90"}},
+    {KVG_AXIS_MASK,
+     {"causal", "causal", "causal", "full", "chunked:1", "chunked:24", "chunked:100", "prefix", "prefix:1",
+      "prefix:33", "prefix:1000"}},
     {KVG_AXIS_WINDOW, {"0", "0", "0", "1", "16", "33", "100"}},
     {KVG_AXIS_SOFT_CAP, {"0", "0", "2", "30"}},
     {KVG_AXIS_SOFTMAX_SCALE, {"auto", "auto", "0.03", "0.3"}},
     {KVG_AXIS_THREADS, {"1", "2", "3"}},
+    {KVG_AXIS_SINKS, {"off", "off", "normal", "large"}},
 };
 
 static void choose(struct rng *r, struct kvg_case *c, const struct choice *choice)
@@ -73,25 +79,36 @@ static int random_case(struct rng *r, struct kvg_case *c)
     kvg_case_default(c);
     for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++)
         choose(r, c, &choices[i]);
-    if (c->phase == KVG_PHASE_STORE)
+    if (c->phase == KVG_PHASE_STORE) {
         c->path = KVG_PATH_NONE;
+        c->sinks = KVG_SINKS_OFF;
+    }
     if (c->phase == KVG_PHASE_PREFILL && c->context > 65)
         c->context = 65;
     if (c->batch > 9 && c->phase != KVG_PHASE_DECODE)
         c->batch = 9;
+    if (c->lengths == KVG_LENGTHS_LIST && c->phase == KVG_PHASE_STORE)
+        c->lengths = KVG_LENGTHS_GAPS;
+    if (c->phase == KVG_PHASE_STORE || c->batch == 1)
+        c->shared_pages = 0;
     c->q_len = c->phase == KVG_PHASE_APPEND ? 2 + rng_below(r, 6) : 0;
     c->seed = rng_bits(r) >> 1;
     c->cache_state = KVG_STATE_NONE;
     if (c->mask == KVG_MASK_FULL)
         c->window = 0;
+    if (c->mask == KVG_MASK_CHUNKED && strcmp(c->input, "faint") == 0)
+        strcpy(c->input, "normal"); /* few keys in sight */
     if (strcmp(c->input, "far_logits") == 0) {
-        c->softmax_scale = 0; /* larger logits have rounding errors beside which zeros would pass */
+        c->sinks = KVG_SINKS_OFF; /* beside logits so far below zero a sink leaves nothing */
+        c->softmax_scale = 0;     /* larger logits have rounding errors beside which zeros would pass */
         c->path = c->path == KVG_PATH_FP8 ? KVG_PATH_DEQUANT : c->path;
     }
     if (strcmp(c->input, "faint") == 0)
         strcpy(c->input, c->context > 64 && c->window == 0 && c->softmax_scale == 0
                              ? "faint"
                              : "normal"); /* few keys: all zero */
+    if (c->lengths == KVG_LENGTHS_LIST && strcmp(c->input, "faint") == 0)
+        strcpy(c->input, "normal"); /* its sequences are short */
     return !kvg_case_complete(c, &error) && !kvg_case_without_meaning(c, why, sizeof why);
 }
 
@@ -104,7 +121,7 @@ static const struct kvg_kernel *random_kernel(struct rng *r, const struct kvg_ca
     kvg_case_problem(c, &problem);
     for (int64_t i = 0; (k = kvg_registry_get(i)) && n < 64; i++)
         if (k->device == KVG_DEVICE_CPU && (c->phase == KVG_PHASE_STORE ? !!k->store : !!k->attention) &&
-            k->supports(&problem, why, sizeof why))
+            kvg_kernel_takes(k, &problem, why, sizeof why))
             usable[n++] = k;
     return n ? usable[rng_below(r, n)] : NULL;
 }

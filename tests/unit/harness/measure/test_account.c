@@ -69,6 +69,34 @@ static void test_by_hand(void **state)
     near(row.bytes_vs_bf16, (160.0 * 2048 + 8 + 84) / (160.0 * 4096 + 84));
 }
 
+/* 100, 70 and 33 tokens in pages of 16, three of which are shared: the sequences have 7, 5 and 3 pages, of which 3, 3
+ * and 2 are shared. So 15 - 5 = 10 pages are in use, and 203 - 5 x 16 = 123 tokens are stored. */
+static void test_shared_pages(void **state)
+{
+    (void)state;
+    int32_t lens[] = {100, 70, 33};
+    struct kvg_prepared p = batch_of(lens, 3, KVG_E4M3);
+    p.c.shared_pages = 3;
+    struct kvg_row row = account(&p);
+    assert_int_equal(row.kv_cache_bytes, 123 * 2048);
+    assert_int_equal(row.waste_bytes, (160 - 123) * 2048);
+    assert_int_equal(row.block_table_bytes, 3 * 7 * 4);
+    near(row.bytes_per_token, (160.0 * 2048 + 8 + 84) / 203);
+    near(row.bytes_vs_bf16, (160.0 * 2048 + 8 + 84) / (160.0 * 4096 + 84));
+}
+
+/* 100 and 33 tokens in pages of 7: 15 and 5 pages, 5 and 2 slots empty. */
+static void test_small_pages(void **state)
+{
+    (void)state;
+    int32_t lens[] = {100, 33};
+    struct kvg_prepared p = batch_of(lens, 2, KVG_E4M3);
+    p.problem.block_size = 7;
+    assert_int_equal(account(&p).kv_cache_bytes, 133 * 2048);
+    assert_int_equal(account(&p).waste_bytes, 7 * 2048);
+    assert_int_equal(account(&p).block_table_bytes, 2 * 15 * 4);
+}
+
 static void test_scales(void **state)
 {
     (void)state;
@@ -144,12 +172,75 @@ static void test_no_tokens(void **state)
     assert_true(isnan(row.bytes_per_token) && isnan(row.tokens_per_gib) && isnan(row.bytes_vs_bf16));
 }
 
+/* 100, 33 and 5 tokens in pages of 16, with a window of 40: keys from 60, 0 and 0 on, which begin in pages 3, 0
+ * and 0. In use are 4 + 3 + 1 pages; 40 + 33 + 5 of their 128 slots hold keys. */
+static void test_window(void **state)
+{
+    (void)state;
+    int32_t lens[] = {100, 33, 5, 0};
+    struct kvg_prepared p = batch_of(lens, 4, KVG_E4M3);
+    p.problem.phase = KVG_PHASE_DECODE;
+    p.problem.window = 40;
+    for (int full = 0; full < 2; full++) {
+        p.problem.mask = full ? KVG_MASK_FULL : KVG_MASK_CAUSAL;
+        struct kvg_row row = account(&p);
+        assert_int_equal(row.kv_cache_bytes, 78 * 2048);
+        assert_int_equal(row.waste_bytes, 50 * 2048);
+        assert_int_equal(row.block_table_bytes, 4 * 7 * 4);
+        near(row.bytes_per_token, (128.0 * 2048 + 8 + 112) / 138);
+        near(row.tokens_per_gib, 1073741824.0 * 138 / (128.0 * 2048 + 8 + 112));
+        near(row.bytes_vs_bf16, (128.0 * 2048 + 8 + 112) / (128.0 * 4096 + 112));
+    }
+    p.problem.phase = KVG_PHASE_STORE; /* every token is stored */
+    assert_int_equal(account(&p).kv_cache_bytes, 138 * 2048);
+}
+
+/* A window of 1024 at 32k tokens holds 64 whole pages of 16 in place of 2048. */
+static void test_long_window(void **state)
+{
+    (void)state;
+    int32_t lens[] = {32768};
+    struct kvg_prepared p = batch_of(lens, 1, KVG_BF16);
+    p.problem.phase = KVG_PHASE_DECODE;
+    p.problem.window = 1024;
+    struct kvg_row row = account(&p);
+    assert_int_equal(row.kv_cache_bytes, 1024 * 4096);
+    assert_int_equal(row.waste_bytes, 0);
+    lens[0] = 32769; /* keys from 31745 on: slot 1 of page 1984, to slot 0 of page 2048 */
+    row = account(&p);
+    assert_int_equal(row.kv_cache_bytes, 1024 * 4096);
+    assert_int_equal(row.waste_bytes, 65 * 16 * 4096 - 1024 * 4096);
+}
+
+/* Chunks of 24 in pages of 16. Of 100 keys the current chunk is 96 .. 119: 4 keys in page 6. Of 72 keys it is
+ * 48 .. 71: 24 keys in pages 3 and 4. Of 30 keys it is 24 .. 47: 6 keys in page 1. */
+static void test_chunks(void **state)
+{
+    (void)state;
+    int32_t lens[] = {100, 72, 30, 0};
+    struct kvg_prepared p = batch_of(lens, 4, KVG_E4M3);
+    p.problem.phase = KVG_PHASE_PREFILL;
+    p.problem.mask = KVG_MASK_CHUNKED;
+    p.problem.chunk = 24;
+    struct kvg_row row = account(&p);
+    assert_int_equal(row.kv_cache_bytes, (4 + 24 + 6) * 2048);
+    assert_int_equal(row.waste_bytes, (4 * 16 - 34) * 2048);
+    near(row.bytes_per_token, (64.0 * 2048 + 8 + 112) / 202);
+    p.problem.window = 5; /* keys 96 .., 67 .. and 25 .. */
+    row = account(&p);
+    assert_int_equal(row.kv_cache_bytes, (4 + 5 + 5) * 2048);
+    assert_int_equal(row.waste_bytes, (3 * 16 - 14) * 2048);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_by_hand),      cmocka_unit_test(test_scales),
         cmocka_unit_test(test_against_vllm), cmocka_unit_test(test_published_capacity),
+        cmocka_unit_test(test_shared_pages), cmocka_unit_test(test_small_pages),
         cmocka_unit_test(test_large),        cmocka_unit_test(test_no_tokens),
+        cmocka_unit_test(test_window),       cmocka_unit_test(test_long_window),
+        cmocka_unit_test(test_chunks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

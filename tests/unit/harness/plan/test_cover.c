@@ -350,7 +350,15 @@ static void lengths_follow_the_declaration(void **state)
     struct kvg_error error;
     (void)state;
     assert_int_equal(kvg_check_space_make("test/plain", &request, &s, &error), 0);
-    assert_int_equal(s.count - s.n_pairs, 3 * 7);
+    assert_int_equal(s.n_lengths, 3 * 7);
+    /* more than 65,536 keys, more than 256 sequences, more than 256 heads */
+    int64_t keys = 0, sequences = 0, heads = 0;
+    for (int64_t i = s.n_pairs + s.n_lengths; i < s.count; i++) {
+        keys += s.cases[i].context > 65536;
+        sequences += s.cases[i].batch > 256;
+        heads += s.cases[i].q_heads > 256;
+    }
+    assert_true(keys >= 1 && sequences >= 1 && heads >= 1);
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
         assert_int_equal(with_context(&s, lengths[i], 0, 0), 1);
         assert_int_equal(with_context(&s, lengths[i], 40, 0), 1);
@@ -396,7 +404,7 @@ static void a_run_says_what_it_leaves_out(void **state)
     struct kvg_error error;
     char text[400];
     (void)state;
-    struct kvg_case c[2] = {case_of("kernel=cpu/dequant_scalar context=1k"),
+    struct kvg_case c[3] = {case_of("kernel=cpu/dequant_scalar context=1k"),
                             case_of("kernel=cpu/dequant_scalar context=8k")};
     assert_int_equal(kvg_check_missing("cpu/dequant_scalar", c, 2, text, sizeof text, &error), 0);
     assert_non_null(strstr(text, "batch above 1"));
@@ -406,11 +414,18 @@ static void a_run_says_what_it_leaves_out(void **state)
     c[1] =
         case_of("kernel=cpu/dequant_scalar context=201 batch=3 calibration=random_tokens scheme=per_head "
                 "layout=HND views=padded lengths=ragged window=9 soft_cap=2 softmax_scale=0.1 phase=append "
-                "q_len=4 mask=causal");
-    assert_int_equal(kvg_check_missing("cpu/dequant_scalar", c, 2, text, sizeof text, &error), 0);
+                "q_len=4 mask=causal block_size=5 sinks=normal");
+    c[2] = case_of("kernel=cpu/dequant_scalar lengths=1x65+17x65");
+    assert_int_equal(kvg_check_missing("cpu/dequant_scalar", c, 3, text, sizeof text, &error), 0);
+    assert_string_equal(text, "chunked masks"); /* in decode the prefix mask is the causal one */
+    c[0] = case_of("kernel=cpu/dequant_scalar context=1k mask=chunked:100");
+    assert_int_equal(kvg_check_missing("cpu/dequant_scalar", c, 3, text, sizeof text, &error), 0);
     assert_string_equal(text, "");
+    assert_int_equal(kvg_check_missing("cpu/dequant_scalar", c + 1, 1, text, sizeof text, &error), 0);
+    assert_non_null(strstr(text, "chunked masks"));
+    assert_non_null(strstr(text, "prefix masks"));
     assert_int_equal(kvg_check_missing("cpu/dequant_scalar", c, 1, text, 50, &error), 0);
-    assert_string_equal(text, "batch above 1, scales other than 1, and 9 more");
+    assert_string_equal(text, "batch above 1, scales other than 1, and 12 more");
 }
 
 int main(void)

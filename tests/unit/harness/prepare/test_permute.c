@@ -37,6 +37,7 @@ static struct kvg_case base_case(enum kvg_path path, enum kvg_layout layout, enu
     c.layout = layout;
     c.lengths = KVG_LENGTHS_RAGGED;
     c.threads = 1;
+    c.sinks = path == KVG_PATH_FP8 ? KVG_SINKS_LARGE : KVG_SINKS_NORMAL;
     c.seed = 11;
     return c;
 }
@@ -110,6 +111,9 @@ static void check(const struct kvg_case *c, enum kvg_rearrangement which)
     a.k.block_table = a.v.block_table = m.block_table;
     a.seq_lens = m.seq_lens;
     a.cu_q_lens = m.cu_q_lens;
+    a.mask.prefix_lens = a.mask.prefix_lens ? m.prefix_lens : NULL;
+    assert_non_null(a.sinks);
+    a.sinks = m.sinks;
     attend(&a, &p, m.cu_q_lens, moved, lse_moved);
     kvg_permuted_restore(&p, &m, moved, c->head_dim * (int64_t)sizeof *moved, back);
     kvg_permuted_restore(&p, &m, lse_moved, (int64_t)sizeof *lse_moved, lse_back);
@@ -130,6 +134,20 @@ static void check(const struct kvg_case *c, enum kvg_rearrangement which)
     free(buffer);
     kvg_permuted_free(&m);
     kvg_prepared_free(&p);
+}
+
+/* Prefixes move with their sequences. */
+static void prefixes_move_with_their_sequences(void **state)
+{
+    static const enum kvg_rearrangement which[] = {KVG_MOVE_PAGES, KVG_MOVE_HEADS, KVG_MOVE_SEQUENCES};
+    struct kvg_case c = base_case(KVG_PATH_DEQUANT, KVG_NHD, KVG_PER_HEAD);
+    (void)state;
+    c.phase = KVG_PHASE_PREFILL;
+    c.context = c.q_len = 50;
+    c.mask = KVG_MASK_PREFIX;
+    c.prefix = 20;
+    for (int w = 0; w < 3; w++)
+        check(&c, which[w]);
 }
 
 static void rearranged_inputs_give_the_rearranged_output(void **state)
@@ -198,6 +216,7 @@ int main(void)
         cmocka_unit_test(rearranged_inputs_give_the_rearranged_output),
         cmocka_unit_test(maps_are_those_of_the_header),
         cmocka_unit_test(one_of_a_kind_cannot_move),
+        cmocka_unit_test(prefixes_move_with_their_sequences),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

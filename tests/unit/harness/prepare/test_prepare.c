@@ -232,8 +232,8 @@ static void test_absurd_sizes(void **state)
     c.block_size = INT32_MAX / 8 * 8;
     expect_refusal(&c, KVG_EXIT_TROUBLE, "2^63");
     c = small_case();
-    c.block_size = 12;
-    expect_refusal(&c, KVG_EXIT_USAGE, "block_size 12");
+    c.block_size = 0;
+    expect_refusal(&c, KVG_EXIT_USAGE, "block_size 0");
     c = small_case();
     c.context = 0;
     expect_refusal(&c, KVG_EXIT_USAGE, "context 0");

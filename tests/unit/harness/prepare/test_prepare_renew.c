@@ -104,11 +104,89 @@ static void test_renew(void **state)
     kvg_prepared_free(&fresh);
 }
 
+/* Prefixes of P = 9 in a batch of 6: P, half of it, none, all keys but one, 3 keys more than the sequence has, and
+ * from the sixth sequence on the same again. A renewal rotates them with the lengths. */
+static void test_prefixes(void **state)
+{
+    (void)state;
+    struct kvg_case c = small_case();
+    struct kvg_prepared p;
+    struct kvg_error error = {0};
+    prepare(&c, &p);
+    assert_null(p.prefix_lens);
+    assert_null(kvg_prepared_mask(&p).prefix_lens);
+    kvg_prepared_free(&p);
+    c.mask = KVG_MASK_PREFIX;
+    c.prefix = 9;
+    prepare(&c, &p);
+    assert_int_equal(c.batch, 6);
+    const int32_t n3 = p.seq_lens[3], n4 = p.seq_lens[4];
+    const int32_t want[6] = {9, 4, 0, n3 > 0 ? n3 - 1 : 0, n4 + 3, 9};
+    assert_memory_equal(p.prefix_lens, want, sizeof want);
+    assert_ptr_equal(kvg_prepared_mask(&p).prefix_lens, p.prefix_lens);
+    assert_int_equal(kvg_prepared_renew(&p, 99, &error), 0);
+    for (int64_t i = 0; i < 6; i++)
+        assert_int_equal(p.prefix_lens[i], want[(i + 1) % 6]);
+    assert_int_equal(kvg_prepared_check(&p, &error), 0);
+    p.prefix_lens[5]++;
+    assert_int_equal(kvg_prepared_check(&p, &error), -1);
+    assert_non_null(strstr(error.text, "prefix_lens"));
+    kvg_prepared_free(&p);
+}
+
+/* ---------------------------------------------------------------------------------------- sinks */
+
+static void test_sinks(void **state)
+{
+    (void)state;
+    struct kvg_case c = small_case();
+    struct kvg_prepared p, fresh;
+    struct kvg_error error = {0};
+    float before[8];
+    prepare(&c, &p);
+    assert_null(p.sinks);
+    assert_true(p.problem.features == 0);
+    assert_true(kvg_prepared_empty_lse(&p, 3) == -INFINITY);
+    kvg_prepared_free(&p);
+    c.sinks = KVG_SINKS_NORMAL;
+    prepare(&c, &p);
+    assert_true(p.problem.features == KVG_FEATURE_SINKS);
+    memcpy(before, p.sinks, sizeof before);
+    for (int i = 0; i < 8; i++) {
+        assert_true(fabsf(p.sinks[i]) < 6.3f);
+        assert_true(kvg_prepared_empty_lse(&p, i) == (double)p.sinks[i]);
+        for (int j = 0; j < i; j++)
+            assert_true(p.sinks[i] != p.sinks[j]);
+    }
+    expect_damage(&p, (unsigned char *)p.sinks + 5, "sinks", "was changed");
+    expect_damage(&p, (unsigned char *)(p.sinks + 8), "sinks", "0 bytes past its end");
+    /* The sinks of another seed, and the first ones again. */
+    c.seed = 99;
+    prepare(&c, &fresh);
+    assert_int_equal(kvg_prepared_renew(&p, 99, &error), 0);
+    assert_memory_equal(p.sinks, fresh.sinks, sizeof before);
+    assert_memory_not_equal(p.sinks, before, sizeof before);
+    assert_int_equal(kvg_prepared_check(&p, &error), 0);
+    assert_int_equal(kvg_prepared_renew(&p, 7, &error), 0);
+    assert_memory_equal(p.sinks, before, sizeof before);
+    kvg_prepared_free(&fresh);
+    kvg_prepared_free(&p);
+    /* Large sinks are 8 times as far from the 8 (or -8) as the normal ones are from 0. */
+    c.seed = 7;
+    c.sinks = KVG_SINKS_LARGE;
+    prepare(&c, &p);
+    for (int i = 0; i < 8; i++)
+        assert_true(p.sinks[i] == (i % 2 ? -1.0f : 1.0f) * (8.0f + 8.0f * fabsf(before[i])));
+    kvg_prepared_free(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_guards),
         cmocka_unit_test(test_renew),
+        cmocka_unit_test(test_prefixes),
+        cmocka_unit_test(test_sinks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
