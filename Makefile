@@ -334,8 +334,12 @@ BUNDLE_TESTS := tests/gpu/run.sh $(wildcard tests/gpu/*.yaml tests/mutants/cuda/
                 tests/mutants/cuda/*.def)
 BUNDLE_PLUGINS := $(if $(NVCC),$(B)/gpu/cuda_mutants.so)
 
+# For authors of kernels, who have the bundle and no source tree: what a plug-in is compiled with, and what to read.
+BUNDLE_TEXTS := README.md results/SCHEMA.md kernels/README.md kernels/kernel.h kernels/fp8.h harness/cli/kvgauge.1 \
+                $(wildcard kernels/example_plugin/*)
+
 bundle: $(BUNDLE)/.complete ## build/bundle: runs without installed packages; with CUDA (all GPUs) where nvcc is found
-$(BUNDLE)/.complete: $(BUNDLE_PROGRAMS) $(BUNDLE_PLUGINS) $(BUNDLE_TESTS) LICENSE \
+$(BUNDLE)/.complete: $(BUNDLE_PROGRAMS) $(BUNDLE_PLUGINS) $(BUNDLE_TESTS) LICENSE $(BUNDLE_TEXTS) \
                      $(wildcard harness/suites/*.yaml harness/inputs/*.h5 plots/*.gp)
 	@rm -rf $(BUNDLE) && mkdir -p $(BUNDLE)/{bin,lib} $(BUNDLE)/share/kvgauge/{suites,inputs,plots}
 	@cp $(BUNDLE_PROGRAMS) $(BUNDLE)/bin/ && $(STRIP) -g $(BUNDLE)/bin/*
@@ -346,6 +350,7 @@ $(BUNDLE)/.complete: $(BUNDLE_PROGRAMS) $(BUNDLE_PLUGINS) $(BUNDLE_TESTS) LICENS
 	@cp plots/*.gp $(BUNDLE)/share/kvgauge/plots/
 	@$(if $(NVCC),cp --parents $(BUNDLE_TESTS) $(BUNDLE)/ && cp $(BUNDLE_PLUGINS) $(BUNDLE)/tests/gpu/ && \
 	  ln -s tests/gpu/run.sh $(BUNDLE)/test-gpu)
+	@cp --parents $(BUNDLE_TEXTS) $(BUNDLE)/
 	@cp LICENSE $(BUNDLE)/ && touch $@
 	@tar -C $(B) --sort=name --mtime=@$$SOURCE_DATE_EPOCH --owner=0 --group=0 --numeric-owner --mode=u+rw,go+rX,go-w \
 	  -I 'gzip -9n' -cf $(BUNDLE).tar.gz bundle

@@ -2,11 +2,13 @@
  *
  * figures_speed.c: throughput, memory and the roofline.
  *
- * Where several kernels or scales were timed for one point, the fastest is drawn, as in the table. Memory is
- * drawn for plain attention only (kvg_is_plain).
+ * Each kernel has a line, as in the table; where several scales were timed for one point, the fastest is drawn.
+ * Path fp8 leaves quantising Q to its caller: it has a second line, with that time. Memory is drawn for plain
+ * attention only (kvg_is_plain).
  */
 #include <math.h>
 #include <string.h>
+#include "results/compare.h"
 #include "figures.h"
 
 #define MAX_FIGURES 12 /* shapes drawn, in the order of their keys */
@@ -18,23 +20,26 @@ static int key_of_throughput(const struct kvg_row *row, char *text, size_t size)
     if (!kvg_has_context(row) || row->status != KVG_PASSED || !isfinite(row->time_median) ||
         row->time_median <= 0.0)
         return 0;
-    /* shape | dtype, path | context | fastest first */
+    /* shape | dtype, path | kernel | context | fastest first */
     char shape[KVG_SHAPE_MAX];
     kvg_shape_key(row, shape, sizeof(shape));
-    snprintf(text, size, "%s|%d%.16s %.12s|%012lld|%020.12f", shape, kvg_rank_dtype(row->kv_cache_dtype),
-             row->kv_cache_dtype, row->path, (long long)row->context, row->time_median);
+    snprintf(text, size, "%s|%d%.16s %.12s|%.48s|%012lld|%020.12f", shape,
+             kvg_rank_dtype(row->kv_cache_dtype), row->kv_cache_dtype, row->path, row->kernel,
+             (long long)row->context, row->time_median);
     return 1;
 }
 
-/* One point: context, rate, and the rates at the third and the first quartile of the time, in 1e9/s. */
-static void put_throughput(FILE *out, const struct kvg_row *row)
+/* One point: context, rate, and the rates at the third and the first quartile of the time, in 1e9/s. `more`
+ * seconds are added to each time. */
+static void put_throughput(FILE *out, const struct kvg_row *row, double more)
 {
     double amount =
         kvg_bound_by_arithmetic(row) ? (double)row->flops : row->kv_bytes_per_second * row->time_median;
     double slow = isfinite(row->time_q3) ? row->time_q3 : row->time_median;
     double fast = isfinite(row->time_q1) ? row->time_q1 : row->time_median;
-    fprintf(out, "%lld\t%.6g\t%.6g\t%.6g\n", (long long)row->context, amount / row->time_median / 1e9,
-            amount / slow / 1e9, amount / fast / 1e9);
+    fprintf(out, "%lld\t%.6g\t%.6g\t%.6g\n", (long long)row->context,
+            amount / (row->time_median + more) / 1e9, amount / (slow + more) / 1e9,
+            amount / (fast + more) / 1e9);
 }
 
 /* The rows that a roof is averaged over. The gather roofs of bf16 and FP8 differ on a device: bf16 has twice
@@ -93,6 +98,43 @@ static void add_to_name(struct figure *f, const char *word)
         snprintf(f->name + used, sizeof(f->name) - used, "_%.16s", word);
 }
 
+/* One line: a block of data, and its name. */
+static void put_line(struct figure *f, const struct kvg_picks *picks, int64_t begin, int64_t end,
+                     const char *name, int math, int with_q)
+{
+    figure_add_word(f->series, sizeof(f->series), name);
+    fprintf(f->data, "# %s: context, %s (median, slow and fast quartile)\n", name,
+            math ? "GFLOP/s" : "KV GB/s");
+    for (int64_t point = begin, after; point < end; point = after) {
+        after = kvg_group_end(picks, point, kvg_key_prefix(picks->picks[point].key, 4));
+        const struct kvg_row *row = picks->picks[point].row;
+        put_throughput(f->data, row, with_q ? kvg_whole_time(row) - row->time_median : 0.0);
+    }
+    fputs("\n\n", f->data);
+}
+
+/* The lines of one dtype and path: one for each kernel, DTYPE/PATH or, with several kernels,
+ * DTYPE/PATH@NUMBER@KERNEL; the same with +q where quantising Q takes time of its own. */
+static void put_kernels(struct figure *f, const struct kvg_picks *picks, int64_t begin, int64_t end, int math)
+{
+    int several = strcmp(picks->picks[begin].row->kernel, picks->picks[end - 1].row->kernel) != 0, number = 0;
+    for (int64_t at = begin, next; at < end; at = next, number++) {
+        const struct kvg_row *row = picks->picks[at].row;
+        char name[128], kernel[80] = "";
+        int sums = 0;
+        next = kvg_group_end(picks, at, kvg_key_prefix(picks->picks[at].key, 3));
+        for (int64_t i = at; i < next; i++)
+            sums |= kvg_whole_time(picks->picks[i].row) > picks->picks[i].row->time_median;
+        if (several)
+            snprintf(kernel, sizeof(kernel), "@%d@%.64s", number, row->kernel);
+        for (int with_q = 0; with_q <= sums; with_q++) {
+            snprintf(name, sizeof(name), "%.16s/%.12s%s%s", row->kv_cache_dtype, row->path,
+                     with_q ? "+q" : "", kernel);
+            put_line(f, picks, at, next, name, math, with_q);
+        }
+    }
+}
+
 static int throughput_figure(struct plotter *p, const struct kvg_picks *picks, int64_t begin, int64_t end)
 {
     const struct kvg_row *row = picks->picks[begin].row;
@@ -126,18 +168,8 @@ static int throughput_figure(struct plotter *p, const struct kvg_picks *picks, i
     if (figure_begin(p, &f))
         return -1;
     for (int64_t at = begin, next; at < end; at = next) {
-        char name[48];
         next = kvg_group_end(picks, at, kvg_key_prefix(picks->picks[at].key, 2));
-        snprintf(name, sizeof(name), "%.16s/%.12s", picks->picks[at].row->kv_cache_dtype,
-                 picks->picks[at].row->path);
-        figure_add_word(f.series, sizeof(f.series), name);
-        fprintf(f.data, "# %s: context, %s (median, slow and fast quartile)\n", name,
-                math ? "GFLOP/s" : "KV GB/s");
-        for (int64_t point = at, after; point < next; point = after) {
-            after = kvg_group_end(picks, point, kvg_key_prefix(picks->picks[point].key, 3));
-            put_throughput(f.data, picks->picks[point].row);
-        }
-        fputs("\n\n", f.data);
+        put_kernels(&f, picks, at, next, math);
     }
     put_roofs(f.data, picks, begin, end);
     return figure_end(p, &f, "throughput.gp");

@@ -5,15 +5,28 @@
 # the roofs, as means over the lines: context, read, gather of bf16, gather of FP8, cache, arithmetic, copy (1e9/s).
 data = ARG1; picture = ARG2; form = ARG3 # load replaces the arguments
 dir = ""; do for [k = 1:strlen(ARG0)] { if (ARG0[k:k] eq "/") { dir = ARG0[1:k] } }
+# Names with kernels are long: then the key has one column, and the picture is higher.
+long_names = strstrt(ARG6, "@") > 0
+if (long_names) { high = 480 + 19 * (words(ARG6) + 3) }
 load dir."common.gp"
 load dir."context_axis.gp"
 
 n = words(ARG6)
-colour(s) = has(s, "auto") ? black : has(s, "fnuz") ? purple : has(s, "e4m3") ? blue : vermillion
-dash(s) = has(s, "/fp8") ? 2 : 1
-shape(s) = has(s, "auto") ? 5 : has(s, "fnuz") ? (has(s, "/fp8") ? 12 : 13) \
-         : has(s, "e4m3") ? (has(s, "/fp8") ? 6 : 7) : (has(s, "/fp8") ? 8 : 9)
-name(s) = dtype_name(s[1:strstrt(s, "/") - 1]).(has(s, "/none") ? "" : ", path ".s[strstrt(s, "/") + 1:])
+# A series is DTYPE/PATH, with +q after it where the time to quantise Q is added, and with @NUMBER@KERNEL where several
+# kernels were timed. The kernels of a dtype and path differ in the number, which chooses dashes and points.
+line(s) = strstrt(s, "@") ? s[1:strstrt(s, "@") - 1] : s
+rest(s) = strstrt(s, "@") ? s[strstrt(s, "@") + 1:] : ""
+number(s) = strlen(rest(s)) ? int(rest(s)[1:strstrt(rest(s), "@") - 1]) : 0
+kernel(s) = strlen(rest(s)) ? rest(s)[strstrt(rest(s), "@") + 1:] : ""
+with_q(s) = has(line(s), "+q")
+path(s) = line(s)[strstrt(s, "/") + 1 : strlen(line(s)) - 2 * with_q(s)]
+colour(s) = has(line(s), "auto") ? black : has(line(s), "fnuz") ? purple : has(line(s), "e4m3") ? blue : vermillion
+dash(s) = with_q(s) ? 3 : number(s) ? 3 + number(s) % 3 : path(s) eq "fp8" ? 2 : 1
+usual(s) = has(line(s), "auto") ? 5 : has(line(s), "fnuz") ? (path(s) eq "fp8" ? 12 : 13) \
+         : has(line(s), "e4m3") ? (path(s) eq "fp8" ? 6 : 7) : (path(s) eq "fp8" ? 8 : 9)
+shape(s) = with_q(s) ? 1 : number(s) ? int(word("2 3 10 11 14 15", 1 + (number(s) - 1) % 6)) : usual(s)
+name(s) = dtype_name(line(s)[1:strstrt(s, "/") - 1]).(path(s) eq "none" ? "" : ", path ".path(s)) \
+        .(with_q(s) ? " with Q" : "").(strlen(kernel(s)) ? ", ".kernel(s) : "")
 
 # The measured roofs, at most three; a roof that was not measured must not have a name in the key. The gather roofs of
 # bf16 and FP8 are one line where they differ by less than 3 %.
@@ -37,10 +50,10 @@ do for [k = 1:words(wanted)] {
 m = words(roofs)
 # A single gather roof needs no dtype in its name.
 if (!has(roofs, "3") || !has(roofs, "4")) { alike = 1 }
-roof(k) = int(word(roofs, k))
+roof(k) = k > words(roofs) ? 2 : int(word(roofs, k)) # gnuplot evaluates the first turn of a loop without turns
 
-columns = 2
-foot = (18 + 19.0 * ceil((n + m) / 2.0)) / high
+columns = long_names ? 1 : 2
+foot = (18 + 19.0 * ceil((n + m) / (1.0 * columns))) / high
 set multiplot title ARG4."\n".ARG5 noenhanced
 set rmargin at screen 1 - 16.0 / wide
 set bmargin at screen foot + 52.0 / high; set tmargin at screen 1 - 58.0 / high

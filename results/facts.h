@@ -12,7 +12,7 @@
 #include "error.h"
 
 #define KVG_SCHEMA_NAME "kvgauge"
-#define KVG_SCHEMA_VERSION "1.4.0" /* semver; a reader refuses a newer major version */
+#define KVG_SCHEMA_VERSION "1.5.0" /* semver; a reader refuses a newer major version */
 
 struct kvg_fact {
     char *name;

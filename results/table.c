@@ -126,20 +126,24 @@ static void print_origin(struct kvg_table *t)
 
 static void print_all(struct kvg_table *t)
 {
+    const int wide = t->width >= 2 + 8 + 2 + 13 + 3 * 10 + 9 + 11 + 10 + 8;
     kvg_table_heading(t, "Every row");
-    fprintf(t->out, "  %-8s  %-13s %9s %9s %9s %8s %10s %9s %7s\n", "case", "status", "quant_err",
-            "kernel_err", "bound", "gain-1", "time", "KV GB/s", "gather%");
+    fprintf(t->out, "  %-8s  %-13s %9s %9s%s %10s %9s %7s\n", "case", "status", "quant_err", "kernel_err",
+            wide ? "     bound   gain-1" : "", "time", "KV GB/s", "gather%");
     for (int64_t i = 0; i < t->results->count; i++) {
         const struct kvg_row *row = &t->results->rows[i];
-        char c[8][KVG_CELL];
+        char c[KVG_CELL];
         double low = row->gain_min - 1.0, high = row->gain_max - 1.0;
-        fprintf(t->out, "  %-8s  %-13s %9s %9s %9s %8s %10s %9s %7s\n", kvg_cell_case(row, c[0]),
-                kvg_status_name((enum kvg_status)row->status), kvg_cell_digits(row->quant_rel_l2, 3, c[1]),
-                kvg_cell_digits(row->kernel_rel_l2, 3, c[2]), kvg_cell_digits(row->bound_ratio_max, 3, c[3]),
-                kvg_cell_fixed(fabs(low) > fabs(high) ? low : high, 4, c[4]),
-                kvg_cell_time(row->time_median, c[5]),
-                kvg_cell_digits(row->kv_bytes_per_second / 1e9, 3, c[6]),
-                kvg_cell_fixed(row->pct_gather_roof, 0, c[7]));
+        fprintf(t->out, "  %-8s  %-13s", kvg_cell_case(row, c),
+                kvg_status_name((enum kvg_status)row->status));
+        kvg_put_cell(t->out, 10, kvg_cell_digits(row->quant_rel_l2, 3, c));
+        kvg_put_cell(t->out, 10, kvg_cell_digits(row->kernel_rel_l2, 3, c));
+        kvg_put_cell(t->out, wide ? 10 : 0, kvg_cell_digits(row->bound_ratio_max, 3, c));
+        kvg_put_cell(t->out, wide ? 9 : 0, kvg_cell_fixed(fabs(low) > fabs(high) ? low : high, 4, c));
+        kvg_put_cell(t->out, 11, kvg_cell_time(row->time_median, c));
+        kvg_put_cell(t->out, 10, kvg_cell_digits(row->kv_bytes_per_second / 1e9, 3, c));
+        kvg_put_cell(t->out, 8, kvg_cell_fixed(row->pct_gather_roof, 0, c));
+        fputc('\n', t->out);
         fprintf(t->out, "    %s\n", row->case_string);
     }
 }
@@ -168,14 +172,19 @@ static void print_effort(struct kvg_table *t)
     }
     if (rows == 0)
         return;
-    fprintf(t->out, "\nTime spent on %lld row%s: ", (long long)rows, rows == 1 ? "" : "s");
+    char line[400];
+    snprintf(line, sizeof(line), "Time spent on %lld row%s: ", (long long)rows, rows == 1 ? "" : "s");
     for (int a = 0; a < ACTIVITIES; a++) {
         char text[KVG_CELL];
+        const size_t used = strlen(line);
         if (seconds[a] > 0) {
-            fprintf(t->out, "%s%s %s", first ? "" : ", ", kvg_cell_time(seconds[a], text), activity[a]);
+            snprintf(line + used, sizeof(line) - used, "%s%s %s", first ? "" : ", ",
+                     kvg_cell_time(seconds[a], text), activity[a]);
             first = 0;
         }
     }
+    fputc('\n', t->out);
+    kvg_text_wrap(t->out, line, 0, t->width);
     fputc('\n', t->out);
 }
 

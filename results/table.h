@@ -14,8 +14,8 @@
  *   where the time of the run went, in one line
  * The sentences are derived from the numbers above them. Most parts name a command that lists their rows.
  *
- * Lines are at most 100 columns long, except commands and the speed part. The speed part uses the width of
- * the terminal: fewer columns on a narrow one, more on a wide one.
+ * No line but a command is longer than the terminal is wide: parts leave out columns on a narrow one. On a wide
+ * one there are more columns, more layers and whole names of kernels. Paragraphs are at most 100 columns wide.
  */
 #ifndef KVG_RESULTS_TABLE_H
 #define KVG_RESULTS_TABLE_H

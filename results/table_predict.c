@@ -73,21 +73,29 @@ static double worst(const struct kvg_picks *picks, int64_t begin, int64_t end, i
     return most;
 }
 
+/* The first context that is shown: the terminal has room for the longest ones only. */
+static int first_shown(const struct kvg_table *t, const struct contexts *c)
+{
+    const int room = (t->width - 2 - 9 - 15 - 21) / 8;
+    return c->n > room ? c->n - room : 0;
+}
+
 static void print_block(struct kvg_table *t, const struct kvg_picks *picks, const struct contexts *c,
                         int gain)
 {
     char cell[KVG_CELL];
+    const int first = first_shown(t, c);
     fprintf(t->out, "  %-9s%-15s%-21s", "phase", "input", gain ? "gain" : "error, percent");
-    for (int i = 0; i < c->n; i++)
+    for (int i = first; i < c->n; i++)
         fprintf(t->out, "%8s", context_cell(c->value[i], cell));
     fputs("\n", t->out);
     for (int64_t begin = 0, end; begin < picks->count; begin = end) {
         end = kvg_group_end(picks, begin, kvg_key_prefix(picks->picks[begin].key, 2));
         const struct kvg_row *row = picks->picks[begin].row;
         fprintf(t->out, "  %-9s%-15.14s%-21s", row->phase, row->input, row->accumulate);
-        for (int i = 0; i < c->n; i++) {
+        for (int i = first; i < c->n; i++) {
             const double x = worst(picks, begin, end, c->value[i], gain);
-            fprintf(t->out, "%8s", gain ? kvg_cell_fixed(x, 3, cell) : kvg_cell_digits(x, 3, cell));
+            kvg_put_cell(t->out, 8, gain ? kvg_cell_fixed(x, 3, cell) : kvg_cell_digits(x, 3, cell));
         }
         fputs("\n", t->out);
     }
@@ -109,8 +117,10 @@ int kvg_table_predictions(struct kvg_table *t)
         kvg_table_say(
             t, "gain: factor between output and reference, for the worst head (0.39 means that 61 %% of "
                "the output is lost); error: relative L2 against the exact reference on the same codes.");
-        if (contexts.left_out)
-            kvg_table_say(t, "Only the %d longest contexts are shown.", MAX_CONTEXTS);
+        const int hidden = first_shown(t, &contexts);
+        if (contexts.left_out || hidden)
+            kvg_table_say(t, "Only the %d longest contexts are shown%s.", contexts.n - hidden,
+                          hidden ? "; a wider terminal shows more" : "");
         kvg_table_trace(t, "accumulate=");
     }
     kvg_picks_free(&picks);

@@ -131,10 +131,10 @@ static void print_block(struct kvg_table *t, const struct block *b)
         kvg_calibration_label(b->lines[i].row, label, sizeof(label));
         wide = (int)strlen(label) > wide ? (int)strlen(label) : wide;
     }
-    shown = (100 - 2 - 13 - 11 - wide - 11) / 8;
-    shown = b->n_layers < shown ? b->n_layers : shown;
-    fprintf(t->out, "  %s, path %s, input %s, context %lld; relative L2 error in percent\n", b->row->phase,
-            b->row->path, b->row->input, (long long)b->context);
+    shown = (t->width - 2 - 13 - 11 - wide - 10 - 2) / 8;
+    shown = shown < 1 ? 1 : b->n_layers < shown ? b->n_layers : shown;
+    kvg_table_say(t, "%s, path %s, input %s, context %lld; relative L2 error in percent", b->row->phase,
+                  b->row->path, b->row->input, (long long)b->context);
     fprintf(t->out, "  %-13s%-11s%-*s", "dtype", "scheme", wide, "calibration");
     for (int i = 0; i < shown; i++) /* the first, the last, and evenly spaced layers between */
         fprintf(t->out, " layer%2lld",
@@ -146,7 +146,7 @@ static void print_block(struct kvg_table *t, const struct block *b)
         fprintf(t->out, "  %-13s%-11s%-*s", line->row->kv_cache_dtype, line->row->scheme, wide, label);
         for (int i = 0; i < shown; i++) {
             int layer = shown > 1 ? i * (b->n_layers - 1) / (shown - 1) : 0;
-            fprintf(t->out, "%8s", kvg_cell_digits(100.0 * line->error[layer], 3, cell));
+            kvg_put_cell(t->out, 8, kvg_cell_digits(100.0 * line->error[layer], 3, cell));
         }
         int starred = line->row->offered_by_vllm == 0;
         unoffered |= starred;
@@ -375,28 +375,33 @@ static void print_effects(struct kvg_table *t, const struct kvg_picks *picks, in
     const struct kvg_row *row = picks->picks[begin].row;
     char names[512] = "", regex[400] = "";
     int inputs = 0, failing = 0;
-    fprintf(t->out, "  %s, path %s, %s %s; quantisation error and shares of values, in percent\n", row->phase,
-            row->path, row->kv_cache_dtype, row->scheme);
-    fprintf(t->out, "  %-20s%28s%7s   %16s%18s\n", "", "error by calibration", "", "clipped by 1.0",
-            "flushed by 1.0");
-    fprintf(t->out, "  %-20s%10s%15s%10s   %8s%8s%10s%8s\n", "input", "none", "random_tokens", "dataset", "K",
-            "V", "K", "V");
+    /* Widths: name of the input, errors of three calibrations, four shares. */
+    static const int usual[8] = {20, 10, 15, 10, 11, 8, 10, 8}, tight[8] = {16, 7, 14, 8, 8, 8, 9, 8};
+    const int *w = t->width < 2 + 20 + 10 + 15 + 10 + 11 + 8 + 10 + 8 ? tight : usual;
+    kvg_table_say(t, "%s, path %s, %s %s; quantisation error and shares of values, in percent", row->phase,
+                  row->path, row->kv_cache_dtype, row->scheme);
+    fprintf(t->out, "  %-*s%*s%*s%*s\n", w[0], "", w[1] + w[2], "error by calibration", w[3] + w[4] + w[5],
+            "clipped by 1.0", w[6] + w[7], "flushed by 1.0");
+    fprintf(t->out, "  %-*s%*s%*s%*s%*s%*s%*s%*s\n", w[0], "input", w[1], "none", w[2], "random_tokens", w[3],
+            "dataset", w[4], "K", w[5], "V", w[6], "K", w[7], "V");
     for (int64_t at = begin, next; at < end; at = next) {
         struct effect e;
-        char c[7][KVG_CELL];
+        char c[KVG_CELL];
         next = kvg_group_end(picks, at, kvg_key_prefix(picks->picks[at].key, 2));
         fill_effect(&e, picks, at, next);
         snprintf(regex + strlen(regex), sizeof(regex) - strlen(regex), "%s%s", *regex ? "|" : "", e.input);
-        fprintf(t->out, "  %-20s%10s%15s%10s   %8s%8s%10s%8s\n", e.input,
-                kvg_cell_digits(100 * e.error[0], 3, c[0]), kvg_cell_digits(100 * e.error[1], 3, c[1]),
-                kvg_cell_digits(100 * e.error[2], 3, c[2]), kvg_cell_digits(100 * e.k_clipped, 2, c[3]),
-                kvg_cell_digits(100 * e.v_clipped, 2, c[4]), kvg_cell_digits(100 * e.k_flushed, 2, c[5]),
-                kvg_cell_digits(100 * e.v_flushed, 2, c[6]));
+        const double values[7] = {e.error[0],  e.error[1],  e.error[2], e.k_clipped,
+                                  e.v_clipped, e.k_flushed, e.v_flushed};
+        fputs("  ", t->out);
+        kvg_put_cell(t->out, -w[0], e.input);
+        for (int i = 0; i < 7; i++)
+            kvg_put_cell(t->out, w[1 + i], kvg_cell_digits(100 * values[i], i < 3 ? 3 : 2, c));
+        fputc('\n', t->out);
         inputs += isfinite(times_worse(&e));
         if (times_worse(&e) > FAILS && loses_values(&e)) {
             size_t used = strlen(names);
             snprintf(names + used, sizeof(names) - used, "%s%s %s times", failing++ ? ", " : "", e.input,
-                     kvg_cell_digits(times_worse(&e), 3, c[0]));
+                     kvg_cell_digits(times_worse(&e), 3, c));
         }
     }
     if (failing)
@@ -415,7 +420,8 @@ static void print_effects(struct kvg_table *t, const struct kvg_picks *picks, in
                     row->kv_cache_dtype, row->scheme, regex);
 }
 
-/* Number of inputs of a block that were measured both with scale 1.0 and with a calibrated scale. */
+/* Number of inputs of a block that were measured both with scale 1.0 and with a calibrated scale. A run with one
+ * calibration has none, and shows its errors all the same. */
 static int comparable_inputs(const struct kvg_picks *picks, int64_t begin, int64_t end)
 {
     int n = 0;
@@ -439,17 +445,18 @@ int kvg_table_synthetic_quality(struct kvg_table *t)
         int n = comparable_inputs(&picks, begin, end);
         most = n > most ? n : most;
     }
-    for (int64_t begin = 0, end; most > 0 && begin < picks.count; begin = end) {
+    for (int64_t begin = 0, end; begin < picks.count; begin = end) {
         end = kvg_group_end(&picks, begin, kvg_key_prefix(picks.picks[begin].key, 1));
         int n = comparable_inputs(&picks, begin, end);
-        if (n == 0)
+        if (n == 0 && most > 0)
             continue;
         if (!t->all && (printed || n < most)) { /* the block with the most inputs is enough */
             left_out++;
             continue;
         }
         if (!printed++)
-            kvg_table_heading(t, "Effect of scale 1.0 on synthetic inputs");
+            kvg_table_heading(t, most > 0 ? "Effect of scale 1.0 on synthetic inputs"
+                                          : "Quantisation error on synthetic inputs");
         print_effects(t, &picks, begin, end);
     }
     if (left_out)

@@ -3,9 +3,10 @@
  * table_speed.c: times and rates, compared with the roofs.
  *
  * Rows that memory limits show KV bytes per second and shares of the read roofs. Rows that arithmetic limits
- * (prefill, and append where the roofs of the machine say so) show flops per second. Where several kernels or
- * scales were timed for one line, the fastest is shown, with its case id. Rows of a GPU also show its clock
- * and power.
+ * (prefill, and append where the roofs of the machine say so) show flops per second. Each kernel has a line, the
+ * fastest first; where several scales were timed for one line, the fastest is shown, with its case id. Path fp8
+ * leaves quantising Q to its caller: the line also shows the sum of both times, and comparisons use the sum.
+ * Rows of a GPU also show its clock and power.
  *
  * The width of the terminal decides which columns there are: `lay_out` adds them in the order of their
  * importance.
@@ -20,7 +21,8 @@
 
 /* Widths of the columns; 0 for a column that is left out. Context, time, rate and share are always there. */
 struct columns {
-    int dtype, path, kernel, read, times, clock, power, id;
+    int dtype, path, kernel, read, times, whole, clock, power, id;
+    int sums; /* 1: the column of times shows whole times, because there is no room for the column `whole` */
 };
 
 /* ---------------------------------------------------------------- speed */
@@ -34,7 +36,7 @@ static int key_of_timed(const struct kvg_row *row, char *text, size_t size)
     char shape[KVG_SHAPE_MAX];
     kvg_shape_key(row, shape, sizeof(shape));
     snprintf(text, size, "%s|%012lld|%d%.16s %.12s|%020.12f", shape, (long long)row->context,
-             kvg_rank_dtype(row->kv_cache_dtype), row->kv_cache_dtype, row->path, row->time_median);
+             kvg_rank_dtype(row->kv_cache_dtype), row->kv_cache_dtype, row->path, kvg_whole_time(row));
     return 1;
 }
 
@@ -103,6 +105,10 @@ static void print_shape(struct kvg_table *t, const struct kvg_picks *picks, int6
         snprintf(tokens, sizeof(tokens), " of %lld tokens", (long long)row->q_len);
     kvg_table_say(t, "%s%s, %s cache, %s", row->phase, tokens, row->cache_state, shape);
     print_roofs(t, row, &roofs);
+    const struct kvg_fact *cpus = kvg_facts_find(&t->results->machine, "cpus_allowed");
+    if (!kvg_on_device(row) && cpus && !cpus->text && (double)row->threads > cpus->number)
+        kvg_table_say(t, "! %lld threads on %g CPU%s: they wait for each other, and the times say little.",
+                      (long long)row->threads, cpus->number, cpus->number == 1 ? "" : "s");
 }
 
 /* The two shares of roofs that a row shows. A hot row is compared with the cache roof, because it can be
@@ -122,14 +128,6 @@ static void shares(const struct kvg_row *row, double out[2])
     }
 }
 
-/* Samples that scatter this much depend on the machine more than on the kernel. On a quiet machine the ratio
- * is a few percent. */
-#define NOISY 0.25 /* (third - first quartile) / median */
-static int noisy(const struct kvg_row *row)
-{
-    return (row->time_q3 - row->time_q1) / row->time_median > NOISY;
-}
-
 enum { KERNEL_LEAST = 14, KERNEL_USUAL = 22 };
 
 /* Adds columns while there is room: first what tells lines apart, then what the numbers of a GPU depend on,
@@ -138,7 +136,7 @@ static struct columns lay_out(const struct kvg_table *t, const struct kvg_picks 
                               int64_t end)
 {
     struct columns c = {.dtype = kvg_dtype_width(t->results)};
-    int longest = KERNEL_USUAL, clock = 0, power = 0, read = 0;
+    int longest = KERNEL_USUAL, clock = 0, power = 0, read = 0, whole = 0;
     for (int64_t p = begin; p < end; p++) {
         const struct kvg_row *row = picks->picks[p].row;
         double share[2];
@@ -148,11 +146,13 @@ static struct columns lay_out(const struct kvg_table *t, const struct kvg_picks 
         power |= isfinite(row->power);
         shares(row, share);
         read |= isfinite(share[1]);
+        whole |= kvg_whole_time(row) > row->time_median;
     }
     const struct {
         int *column, width, wanted;
-    } extras[] = {{&c.kernel, KERNEL_LEAST, 1}, {&c.times, 7, 1},     {&c.path, 8, 1},   {&c.id, 9, 1},
-                  {&c.clock, 6, clock},         {&c.power, 5, power}, {&c.read, 7, read}};
+    } extras[] = {{&c.kernel, KERNEL_LEAST, 1}, {&c.times, 7, 1},  {&c.path, 8, 1},
+                  {&c.whole, 9, whole},         {&c.id, 9, 1},     {&c.clock, 6, clock},
+                  {&c.power, 5, power},         {&c.read, 7, read}};
     int left = t->width - (2 + 7 + 2 + c.dtype + 9 + 8 + 9 + 1);
     for (size_t i = 0; i < sizeof(extras) / sizeof(extras[0]); i++)
         if (extras[i].wanted) {
@@ -161,6 +161,7 @@ static struct columns lay_out(const struct kvg_table *t, const struct kvg_picks 
             *extras[i].column = extras[i].width;
             left -= extras[i].width;
         }
+    c.sums = whole && !c.whole;
     if (c.kernel)
         c.kernel += left < longest - c.kernel ? left : longest - c.kernel;
     return c;
@@ -176,17 +177,12 @@ static void print_head(struct kvg_table *t, const struct columns *c, const struc
         share = "% copy";
     fprintf(t->out, "  %7s  %-*s", "context", c->dtype, "dtype");
     fprintf(t->out, "%-*s%-*s", c->path, c->path ? "path" : "", c->kernel, c->kernel ? "kernel" : "");
-    fprintf(t->out, "%9s%8s%9s", "time", math ? "GFLOP/s" : is_store(row) ? "GB/s" : "KV GB/s", share);
+    fprintf(t->out, "%9s", c->sums ? "time + Q" : "time");
+    fprintf(t->out, "%*s", c->whole, c->whole ? "with Q" : "");
+    fprintf(t->out, "%8s%9s", math ? "GFLOP/s" : is_store(row) ? "GB/s" : "KV GB/s", share);
     fprintf(t->out, "%*s%*s%*s%*s", c->read, c->read ? (math ? "% roof" : "% read") : "", c->clock,
             c->clock ? "MHz" : "", c->power, c->power ? "W" : "", c->times, c->times ? "x auto" : "");
     fputs(c->id ? "  case\n" : "\n", t->out);
-}
-
-/* A cell of a column that may be left out. */
-static void put_cell(FILE *out, int width, const char *text)
-{
-    if (width)
-        fprintf(out, "%*s", width, text);
 }
 
 static void print_speed_line(struct kvg_table *t, const struct columns *columns, const struct kvg_row *row,
@@ -197,103 +193,117 @@ static void print_speed_line(struct kvg_table *t, const struct columns *columns,
     double rate = kvg_bound_by_arithmetic(row) ? row->flops_per_second : row->kv_bytes_per_second, share[2];
     shares(row, share);
     fprintf(t->out, "  %7lld  %-*s", (long long)row->context, columns->dtype, row->kv_cache_dtype);
-    put_cell(t->out, -columns->path, row->path);
+    kvg_put_cell(t->out, -columns->path, row->path);
     if (columns->kernel)
-        put_cell(t->out, -columns->kernel, kvg_fit_name(row->kernel, columns->kernel - 1, kernel));
-    put_cell(t->out, 9, kvg_cell_time(row->time_median, c));
-    put_cell(t->out, 8, kvg_cell_digits(trusted ? rate / 1e9 : NAN, 3, c));
-    put_cell(t->out, 9, kvg_cell_fixed(trusted ? share[0] : NAN, 0, c));
-    put_cell(t->out, columns->read, kvg_cell_fixed(trusted ? share[1] : NAN, 0, c));
-    put_cell(t->out, columns->clock, kvg_cell_fixed(row->sm_clock / 1e6, 0, c));
-    put_cell(t->out, columns->power, kvg_cell_fixed(row->power, 0, c));
-    put_cell(t->out, columns->times, kvg_cell_fixed(times_auto, 2, c));
-    fputs(!trusted ? "?" : noisy(row) ? "~" : columns->id ? " " : "", t->out);
+        kvg_put_cell(t->out, -columns->kernel, kvg_fit_name(row->kernel, columns->kernel - 1, kernel));
+    kvg_put_cell(t->out, 9, kvg_cell_time(columns->sums ? kvg_whole_time(row) : row->time_median, c));
+    kvg_put_cell(t->out, columns->whole,
+                 kvg_cell_time(kvg_whole_time(row) > row->time_median ? kvg_whole_time(row) : NAN, c));
+    kvg_put_cell(t->out, 8, kvg_cell_digits(trusted ? rate / 1e9 : NAN, 3, c));
+    kvg_put_cell(t->out, 9, kvg_cell_fixed(trusted ? share[0] : NAN, 0, c));
+    kvg_put_cell(t->out, columns->read, kvg_cell_fixed(trusted ? share[1] : NAN, 0, c));
+    kvg_put_cell(t->out, columns->clock, kvg_cell_fixed(row->sm_clock / 1e6, 0, c));
+    kvg_put_cell(t->out, columns->power, kvg_cell_fixed(row->power, 0, c));
+    kvg_put_cell(t->out, columns->times, kvg_cell_fixed(times_auto, 2, c));
+    fputs(!trusted ? "?" : kvg_is_noisy(row) ? "~" : columns->id ? " " : "", t->out);
     fprintf(t->out, "%s%s\n", columns->id ? " " : "", columns->id ? kvg_cell_case(row, c) : "");
 }
 
-/* From which context on a dtype is faster than auto, and by which factor at the longest context. */
-struct gain {
-    char name[48];
-    int64_t faster_from; /* smallest context from which on it is always faster; -1 for none */
-    int64_t longest;
-    double times; /* at the longest */
+/* What the lines of a shape add up to. */
+struct summary {
+    struct kvg_gains gains;
+    int suspect, noisy, lines;
+    int several; /* 1: some dtype and path has lines of several kernels */
+    int sums;    /* 1: some line has a time with quantising Q */
 };
 
-static void note_gain(struct gain gains[8], int *n, const struct kvg_row *row, double times)
+/* 1 if an earlier row of the group is of the same kernel. The rows of a group are in the order of their times. */
+static int kernel_seen(const struct kvg_picks *picks, int64_t begin, int64_t at)
 {
-    char name[48];
-    if (is_store(row))
-        snprintf(name, sizeof(name), "%.16s", row->kv_cache_dtype);
-    else
-        snprintf(name, sizeof(name), "%.16s on path %.12s", row->kv_cache_dtype, row->path);
-    int i = 0;
-    while (i < *n && strcmp(gains[i].name, name) != 0)
-        i++;
-    if (i == 8 || !isfinite(times))
-        return;
-    if (i == *n) {
-        memset(&gains[i], 0, sizeof(gains[i]));
-        snprintf(gains[i].name, sizeof(gains[i].name), "%s", name);
-        gains[i].faster_from = -1;
-        ++*n;
-    }
-    if (times < 1.005) /* printed as 1.00 or less */
-        gains[i].faster_from = -1;
-    else if (gains[i].faster_from < 0)
-        gains[i].faster_from = row->context;
-    gains[i].longest = row->context;
-    gains[i].times = times;
+    for (int64_t i = begin; i < at; i++)
+        if (strcmp(picks->picks[i].row->kernel, picks->picks[at].row->kernel) == 0)
+            return 1;
+    return 0;
 }
 
-static void say_gains(struct kvg_table *t, const struct gain *gains, int n)
+/* The lines of one dtype and path at one context, of which the first is the fastest. `bf16` is the fastest
+ * passed row of dtype auto at this context, or NULL. */
+static int print_kernels(struct kvg_table *t, const struct kvg_picks *picks, int64_t begin, int64_t end,
+                         const struct columns *columns, const struct kvg_row *bf16, struct summary *sum)
 {
-    char c[KVG_CELL];
-    for (int i = 0; i < n; i++) {
-        kvg_cell_fixed(gains[i].times, 2, c);
-        if (gains[i].faster_from < 0)
-            kvg_table_say(t, "%s is not faster than auto (bf16) at context %lld: %s times as fast.",
-                          gains[i].name, (long long)gains[i].longest, c);
-        else
-            kvg_table_say(t, "%s is faster than auto (bf16) from context %lld on, %s times at %lld.",
-                          gains[i].name, (long long)gains[i].faster_from, c, (long long)gains[i].longest);
+    int kernels = 0, noted = 0;
+    for (int64_t at = begin; at < end; at++) {
+        const struct kvg_row *row = picks->picks[at].row;
+        const int passed = row->status == KVG_PASSED;
+        if (kernel_seen(picks, begin, at))
+            continue;
+        print_speed_line(t, columns, row, passed && bf16 ? kvg_whole_time(bf16) / kvg_whole_time(row) : NAN);
+        kernels++;
+        sum->lines++;
+        sum->suspect |= !passed;
+        sum->noisy += kvg_is_noisy(row);
+        sum->sums |= kvg_whole_time(row) > row->time_median;
+        if (passed && bf16 && !noted++ && strcmp(row->kv_cache_dtype, "auto") != 0 &&
+            kvg_gains_note(&sum->gains, bf16, row))
+            return -1;
     }
+    sum->several |= kernels > 1;
+    return 0;
 }
 
-static void print_speed(struct kvg_table *t, const struct kvg_picks *picks, int64_t begin, int64_t end)
+/* dtype auto comes first, and its fastest row before the others. */
+static const struct kvg_row *fastest_bf16(const struct kvg_picks *picks, int64_t begin, int64_t end)
 {
-    const struct kvg_row *row = picks->picks[begin].row;
-    const struct columns columns = lay_out(t, picks, begin, end);
-    int n_gains = 0, suspect = 0, scattered = 0, lines = 0;
-    struct gain gains[8];
-    print_shape(t, picks, begin, end);
-    print_head(t, &columns, row);
-    for (int64_t at = begin, context_end; at < end; at = context_end) {
-        context_end = kvg_group_end(picks, at, kvg_key_prefix(picks->picks[at].key, 2));
-        double reference = NAN; /* auto comes first, and its fastest row before the others */
-        if (strcmp(picks->picks[at].row->kv_cache_dtype, "auto") == 0 &&
-            picks->picks[at].row->status == KVG_PASSED)
-            reference = picks->picks[at].row->time_median;
-        for (int64_t line = at, next; line < context_end; line = next) {
-            next = kvg_group_end(picks, line, kvg_key_prefix(picks->picks[line].key, 3));
-            row = picks->picks[line].row;
-            double times = row->status == KVG_PASSED ? reference / row->time_median : NAN;
-            print_speed_line(t, &columns, row, times);
-            suspect |= row->status == KVG_SUSPECT;
-            scattered += noisy(row);
-            lines++;
-            if (row->status == KVG_PASSED && strcmp(row->kv_cache_dtype, "auto") != 0)
-                note_gain(gains, &n_gains, row, times);
-        }
+    for (int64_t at = begin; at < end; at++) {
+        const struct kvg_row *row = picks->picks[at].row;
+        if (strcmp(row->kv_cache_dtype, "auto") == 0 && row->status == KVG_PASSED)
+            return row;
     }
-    say_gains(t, gains, n_gains);
-    if (scattered)
+    return NULL;
+}
+
+static void say_notes(struct kvg_table *t, const struct kvg_picks *picks, int64_t begin, int64_t end,
+                      const struct columns *columns, const struct summary *sum)
+{
+    kvg_gains_say(t, &sum->gains);
+    if (sum->several)
+        kvg_table_say(
+            t, "Several kernels: x auto and the sentences compare with the fastest kernel of auto, and "
+               "the sentences name the fastest of each dtype and path.");
+    if (sum->sums)
+        kvg_table_say(t,
+                      "%s: the time with that to quantise Q, which path fp8 leaves to its caller. x auto "
+                      "and comparisons count it; the rate and the shares of roofs do not.",
+                      columns->sums ? "time + Q" : "with Q");
+    if (sum->noisy) {
         kvg_table_say(
             t,
             "~: noisy (%d of %d lines): the quartiles are more than %.0f %% of the median apart. Measure "
             "on a quiet machine before you compare.",
-            scattered, lines, 100 * NOISY);
-    if (suspect)
+            sum->noisy, sum->lines, 100 * KVG_NOISY);
+        kvg_advise_figure(t, picks, begin, end);
+    }
+    if (sum->suspect)
         kvg_table_say(t, "?: faster than the roof allows. The time is shown, but no throughput.");
+}
+
+static int print_speed(struct kvg_table *t, const struct kvg_picks *picks, int64_t begin, int64_t end)
+{
+    const struct kvg_row *row = picks->picks[begin].row;
+    const struct columns columns = lay_out(t, picks, begin, end);
+    struct summary sum = {.lines = 0};
+    print_shape(t, picks, begin, end);
+    print_head(t, &columns, row);
+    for (int64_t at = begin, context_end; at < end; at = context_end) {
+        context_end = kvg_group_end(picks, at, kvg_key_prefix(picks->picks[at].key, 2));
+        const struct kvg_row *bf16 = fastest_bf16(picks, at, context_end);
+        for (int64_t line = at, next; line < context_end; line = next) {
+            next = kvg_group_end(picks, line, kvg_key_prefix(picks->picks[line].key, 3));
+            if (print_kernels(t, picks, line, next, &columns, bf16, &sum))
+                return -1;
+        }
+    }
+    say_notes(t, picks, begin, end, &columns, &sum);
     row = picks->picks[begin].row;
     char lengths[32] = "", views[32] = "";
     if (kvg_value_unless(row->views, "dense")[0])
@@ -306,6 +316,7 @@ static void print_speed(struct kvg_table *t, const struct kvg_picks *picks, int6
         t, "phase=%s .*batch=%lld .*heads=%lld/%lld .*block_size=%lld layout=%s%s%s .*cache_state=%s",
         row->phase, (long long)row->batch, (long long)row->q_heads, (long long)row->kv_heads,
         (long long)row->block_size, row->layout, views, lengths, row->cache_state);
+    return 0;
 }
 
 /* Number of shapes with more rows than the one that starts at `at`, or with as many rows and before it. */
@@ -323,11 +334,12 @@ int kvg_table_speed(struct kvg_table *t)
 {
     struct kvg_picks picks;
     int64_t printed = 0, left_out = 0, rows_left_out = 0;
+    int failed = 0;
     if (kvg_pick_rows(t->results, key_of_timed, &picks))
         return -1;
     if (picks.count > 0)
         kvg_table_heading(t, "Speed: median time of one call");
-    for (int64_t begin = 0, end; begin < picks.count; begin = end) {
+    for (int64_t begin = 0, end; !failed && begin < picks.count; begin = end) {
         end = kvg_group_end(&picks, begin, kvg_key_prefix(picks.picks[begin].key, 1));
         if (!t->all && larger_shapes(&picks, begin, end - begin) >= MAX_SHAPES) {
             rows_left_out += end - begin;
@@ -336,11 +348,11 @@ int kvg_table_speed(struct kvg_table *t)
         }
         if (printed++)
             fputc('\n', t->out);
-        print_speed(t, &picks, begin, end);
+        failed = print_speed(t, &picks, begin, end);
     }
     if (left_out)
         kvg_table_say(t, "--all shows %lld more shape%s (%lld rows).", (long long)left_out,
                       left_out == 1 ? "" : "s", (long long)rows_left_out);
     kvg_picks_free(&picks);
-    return 0;
+    return failed;
 }

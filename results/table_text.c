@@ -64,6 +64,18 @@ const char *kvg_cell_time(double seconds, char text[KVG_CELL])
     return text;
 }
 
+void kvg_put_cell(FILE *out, int width, const char *text)
+{
+    const int room = width < 0 ? -width : width, pad = room - kvg_text_width(text);
+    if (width == 0)
+        return;
+    if (width > 0)
+        fprintf(out, "%*s", pad > 0 ? pad : 1, "");
+    fputs(text, out);
+    if (width < 0)
+        fprintf(out, "%*s", pad > 0 ? pad : 1, "");
+}
+
 const char *kvg_fit_name(const char *name, int width, char text[64])
 {
     int length = (int)strlen(name);
@@ -93,8 +105,9 @@ const char *kvg_cell_case(const struct kvg_row *row, char text[KVG_CELL])
 void kvg_table_heading(struct kvg_table *t, const char *title)
 {
     t->section++;
-    fprintf(t->out, "\n%s%d. %s%s\n", t->colour ? "\033[1m" : "", t->section, title,
-            t->colour ? "\033[0m" : "");
+    fprintf(t->out, "\n%s%d. ", t->colour ? "\033[1m" : "", t->section);
+    kvg_text_wrap(t->out, title, 3, t->width);
+    fprintf(t->out, "%s\n", t->colour ? "\033[0m" : "");
 }
 
 void kvg_text_wrap(FILE *out, const char *text, int indent, int width)

@@ -35,6 +35,11 @@ void kvg_table_trace(struct kvg_table *t, const char *format, ...) __attribute__
  * beyond `width` starts a new line, indented by `indent`. No newline at the end. */
 void kvg_text_wrap(FILE *out, const char *text, int indent, int width);
 
+/* A cell of `width` columns: aligned to the right, or to the left if the width is negative. Nothing for width 0,
+ * which is a column that is left out. A longer text keeps a blank on its open side, so that two cells are never
+ * glued. */
+void kvg_put_cell(FILE *out, int width, const char *text);
+
 /* Numbers as text; "-" for NaN. Each returns `text`. */
 #define KVG_CELL 24
 const char *kvg_cell_time(double seconds, char text[KVG_CELL]); /* with its unit: "1.21 ms" */

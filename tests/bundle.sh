@@ -18,6 +18,20 @@ report() { # report OK WHAT
     if [ "$1" = 0 ]; then printf 'ok    %s\n' "$2"; else printf 'FAIL  %s\n' "$2"; failed=1; fi
 }
 
+# ---- what an author of kernels needs lies there: texts, and headers that the example compiles against
+missing=
+for text in README.md LICENSE results/SCHEMA.md kernels/README.md kernels/kernel.h harness/cli/kvgauge.1 \
+    kernels/example_plugin/naive.c kernels/example_plugin/Makefile; do
+    [ -s "$here/$text" ] || missing="$missing $text"
+done
+[ -z "$missing" ] && grep -q nvcc "$here/kernels/example_plugin/Makefile"
+report $? "texts, headers and the example plug-in lie in it$missing"
+if command -v make > /dev/null && command -v gcc > /dev/null; then
+    make -s -C "$here/kernels/example_plugin" CC=gcc OUT="$scratch/naive.so" > "$scratch/log" 2>&1 &&
+        "$here/bin/kvgauge" list --kernels --plugin "$scratch/naive.so" | grep -q naive
+    report $? "the example plug-in compiles beside it and is loaded"
+fi
+
 # ---- what is loaded, by the programs as they run: dlopen included
 glibc='/(linux-vdso|ld-linux|lib(c|m|mvec|dl|pthread|rt|resolv|util|anl|nsl|nss_[a-z]*)\.so|libcuda\.so|libnvidia)'
 small="run --verify-only --quiet --no-plots --context 64 --heads 4/2 --head-dim 64 --kernel cpu/dequant_scalar"

@@ -200,8 +200,8 @@ static int open_files(struct check *c, int argc, char **argv, struct kvg_error *
         kvg_machine_facts(&machine) || kvg_device_facts(&machine))
         failed = kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory");
     if (!failed)
-        failed = kvg_run_files_create(&c->files, &run, &machine, (INT64_C(1) << 20) + c->space.count * 8192,
-                                      error);
+        failed = kvg_run_files_try(&c->files, (INT64_C(1) << 20) + c->space.count * 8192, error) ||
+                 kvg_run_files_create(&c->files, &run, &machine, error);
     kvg_facts_free(&run);
     kvg_facts_free(&machine);
     return failed;

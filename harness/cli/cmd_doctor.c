@@ -32,12 +32,17 @@
 #include "harness/machine/nvtx.h"
 #include "options.h"
 #include "harness/machine/paths.h"
+#include "harness/plan/shipped.h"
+#include "results/table.h"
+#include "results/table_text.h"
 
 enum verdict { OK, NOTE, NOISY, MISSING };
 
 #ifndef KVG_BENCHMARK_VERSION /* from the Makefile; Google Benchmark 1.7 has no function for it */
 #define KVG_BENCHMARK_VERSION "(version unknown)"
 #endif
+
+enum { INDENT = 28 }; /* columns before the text of a line: the verdict, and what it is about */
 
 struct report {
     int missing, noisy;
@@ -48,11 +53,13 @@ static void say(struct report *report, enum verdict verdict, const char *what, c
 static void say(struct report *report, enum verdict verdict, const char *what, const char *format, ...)
 {
     static const char *const words[] = {"ok", "note", "noisy", "missing"};
+    char text[2048];
     va_list args;
-    printf("%-8s %-14s ", words[verdict], what);
     va_start(args, format);
-    vprintf(format, args);
+    vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    printf("%-8s %-18s ", words[verdict], what);
+    kvg_text_wrap(stdout, text, INDENT, kvg_table_width(stdout, 0));
     putchar('\n');
     report->missing += verdict == MISSING;
     report->noisy += verdict == NOISY;
@@ -61,11 +68,13 @@ static void say(struct report *report, enum verdict verdict, const char *what, c
 static void advise(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static void advise(const char *format, ...)
 {
+    char text[2048];
     va_list args;
-    printf("%-8s %-14s -> ", "", "");
     va_start(args, format);
-    vprintf(format, args);
+    vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    printf("%*s-> ", INDENT, "");
+    kvg_text_wrap(stdout, text, INDENT + 3, kvg_table_width(stdout, 0));
     putchar('\n');
 }
 
@@ -140,7 +149,9 @@ static void check_virtual(struct report *report, const struct kvg_facts *facts)
     if (number_of(facts, "hypervisor") != 1)
         return;
     say(report, NOISY, "hypervisor", "a virtual machine: other guests share caches and memory");
-    advise("compare percentages of the roof, which is measured next to each case, rather than seconds");
+    advise(
+        "medians move most here: compare minima (column time_min) or CPU time (cpu_time_median), and let the "
+        "table say which of them is steadiest");
 }
 
 static void check_memory(struct report *report, const struct kvg_facts *facts)
@@ -289,8 +300,9 @@ static void check_gnuplot(struct report *report)
 {
     char version[128], path[1024];
     if (kvg_doctor_find_program("gnuplot", path, sizeof path)) {
-        say(report, MISSING, "gnuplot", "absent: no plots can be drawn");
-        advise("apt-get install gnuplot-nox, as root (make run does it)");
+        say(report, NOTE, "gnuplot", "absent: no plots can be drawn; everything else works");
+        advise("apt-get install gnuplot-nox, as root (make run does it); or draw elsewhere: kvgauge plot "
+               "FILE.h5");
         return;
     }
     kvg_doctor_read_first_line("gnuplot --version 2>/dev/null", version, sizeof version);
@@ -313,17 +325,21 @@ static void check_kernels(struct report *report)
 
 static void check_suites(struct report *report)
 {
-    static const char *const names[] = {"quick", "full"};
-    for (int i = 0; i < 2; i++) {
-        char file[32], path[2048], what[32];
-        snprintf(file, sizeof file, "%s.yaml", names[i]);
-        snprintf(what, sizeof what, "suite %s", names[i]);
-        int found = kvg_data_path(KVG_DATA_SUITE, file, path, sizeof path) == 0;
-        say(report, found ? OK : MISSING, what, "%s%s", found ? "" : "not found; looked for ", path);
-        if (!found)
-            advise("run kvgauge where it was built or installed, or set KVGAUGE_DATA to its folder "
-                   "share/kvgauge");
+    char folder[1024], **names;
+    int64_t count;
+    struct kvg_error error;
+    if (kvg_shipped_list_suites(folder, sizeof folder, &names, &count, &error)) {
+        say(report, MISSING, "suites", "%s", error.text);
+        advise("run kvgauge where it was built or installed, or set KVGAUGE_DATA to its folder "
+               "share/kvgauge");
+        return;
     }
+    for (int64_t i = 0; i < count; i++) {
+        char what[32];
+        snprintf(what, sizeof what, "suite %s", names[i]);
+        say(report, OK, what, "%s/%s.yaml", folder, names[i]);
+    }
+    kvg_shipped_free_names(names, count);
 }
 
 static void check_input(struct report *report)

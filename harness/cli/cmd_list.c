@@ -3,6 +3,7 @@
  * cmd_list.c: `kvgauge list`: prints the cases that would run, one canonical case string a line and nothing
  * else, so that the output can be piped; or a table of the kernels, inputs, suites or axes.
  */
+#include <fnmatch.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,7 +26,7 @@ struct list_options {
 static const struct argp_option options[] = {
     {"kernels", LIST_KERNELS, NULL, 0,
      "List the kernels: what each does, its rank (one number, or three for decode, append and prefill; "
-     "--kernel best takes the highest) and whether this machine can run it.",
+     "--kernel best takes the highest) and whether this machine can run it. With --kernel, those that match.",
      0},
     {"inputs", LIST_INPUTS, NULL, 0, "List the synthetic distributions and the captured inputs.", 0},
     {"suites", LIST_SUITES, NULL, 0,
@@ -134,19 +135,46 @@ static void rank_text(const struct kvg_kernel *kernel, char *text, size_t size)
     snprintf(text, size, "%d/%d/%d", rank[0], rank[1], rank[2]);
 }
 
+/* 1 if one of the globs that --kernel gives, separated by commas, matches; also without --kernel. */
+static int is_wanted(const struct list_options *o, const char *name)
+{
+    const char *globs = o->plan.request.axis[KVG_AXIS_KERNEL];
+    int found = globs == NULL;
+    while (globs && *globs && !found) {
+        char glob[128];
+        const size_t length = strcspn(globs, ",");
+        snprintf(glob, sizeof glob, "%.*s", (int)length, globs);
+        found = fnmatch(glob, name, 0) == 0;
+        globs += length + (globs[length] == ',');
+    }
+    return found;
+}
+
 static int list_kernels(const struct list_options *o)
 {
-    int width = (int)strlen("kernel");
+    int width = (int)strlen("kernel"), wanted = 0;
     struct kvg_error error;
     if (kvg_plan_options_load_plugins(&o->plan, &error))
         return kvg_error_report(&error);
-    for (int64_t i = 0; i < kvg_registry_count(); i++)
-        if ((int)strlen(kvg_registry_get(i)->name) > width)
-            width = (int)strlen(kvg_registry_get(i)->name);
+    for (int64_t i = 0; i < kvg_registry_count(); i++) {
+        const char *name = kvg_registry_get(i)->name;
+        if (!is_wanted(o, name))
+            continue;
+        wanted++;
+        if ((int)strlen(name) > width)
+            width = (int)strlen(name);
+    }
+    if (!wanted) {
+        kvg_fail(&error, KVG_EXIT_USAGE, "no kernel matches '%s' (kvgauge list --kernels names all)",
+                 o->plan.request.axis[KVG_AXIS_KERNEL]);
+        return kvg_error_report(&error);
+    }
     printf("%-*s  %-16s  %8s  %-4s  %s\n", width, "kernel", "does", "rank", "here", "summary");
     for (int64_t i = 0; i < kvg_registry_count(); i++) {
         const struct kvg_kernel *kernel = kvg_registry_get(i);
         char why[256], rank[48];
+        if (!is_wanted(o, kernel->name))
+            continue;
         int here = runs_here(kernel, why, sizeof why);
         rank_text(kernel, rank, sizeof rank);
         printf("%-*s  %-16s  %8s  %-4s  %s%s%s%s\n", width, kernel->name, what_it_does(kernel), rank,

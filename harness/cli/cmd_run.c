@@ -153,10 +153,30 @@ static int superseded(const struct kvg_results *results, int64_t i)
     return 0;
 }
 
-static int exit_code(const struct kvg_results *results)
+/* The first kernel that --kernel names, and not by a glob, and that ran no row; NULL if there is none. One that
+ * the user named and that was only skipped must not look like success. */
+static const char *named_but_idle(const struct kvg_run_command *command, const struct kvg_results *results,
+                                  char *name, size_t size)
+{
+    const char *list = command->plan.request.axis[KVG_AXIS_KERNEL];
+    while (list && *list) {
+        const size_t length = strcspn(list, ",");
+        int64_t ran = 0;
+        snprintf(name, size, "%.*s", (int)length, list);
+        for (int64_t i = 0; i < results->count; i++)
+            ran += strcmp(results->rows[i].kernel, name) == 0 && results->rows[i].status != KVG_SKIPPED;
+        if (ran == 0 && *name && strcmp(name, "best") != 0 && !strpbrk(name, "*?["))
+            return name;
+        list += length + (list[length] == ',');
+    }
+    return NULL;
+}
+
+static int exit_code(const struct kvg_run_command *command, const struct kvg_results *results)
 {
     int code = KVG_EXIT_OK;
     int64_t ran = 0;
+    char name[128];
     for (int64_t i = 0; i < results->count; i++) {
         if (superseded(results, i))
             continue;
@@ -164,7 +184,10 @@ static int exit_code(const struct kvg_results *results)
         code = asked > code ? asked : code;
         ran += results->rows[i].status != KVG_SKIPPED;
     }
-    return ran == 0 && code < KVG_EXIT_TROUBLE ? KVG_EXIT_TROUBLE : code;
+    const char *idle = ran > 0 ? named_but_idle(command, results, name, sizeof name) : NULL;
+    if (idle)
+        fprintf(stderr, "kvgauge: kernel %s ran no row\n", idle);
+    return (ran == 0 || idle) && code < KVG_EXIT_TROUBLE ? KVG_EXIT_TROUBLE : code;
 }
 
 static int all_planned_done(const struct kvg_plan *plan, const struct kvg_results *earlier,
@@ -260,6 +283,18 @@ static int times_anything(const struct kvg_run_command *command, const struct kv
     return 0;
 }
 
+/* read_roof of /machine is that of the CPU, also in a run on a GPU, where the name misleads: there it is also
+ * called host_read_roof. */
+static int add_host_roof(struct kvg_facts *machine, struct kvg_error *error)
+{
+    const struct kvg_fact *gpu = kvg_facts_find(machine, "gpu"), *read = kvg_facts_find(machine, "read_roof");
+    if (!gpu || !gpu->text || strcmp(gpu->text, "none") == 0 || !read || read->text)
+        return 0;
+    if (kvg_facts_set_number(machine, "host_read_roof", read->number))
+        return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory");
+    return 0;
+}
+
 /* Names the files and opens the journal of a new run or of an earlier one. */
 static int open_files(const struct kvg_run_command *command, int argc, char **argv,
                       const struct kvg_plan *plan, struct kvg_worker *worker, struct kvg_run_files *files,
@@ -274,6 +309,8 @@ static int open_files(const struct kvg_run_command *command, int argc, char **ar
     if (command->resume)
         return kvg_run_files_resume(files, earlier, error);
     int64_t bytes = (INT64_C(1) << 20) + plan->count * 8192;
+    if (kvg_run_files_try(files, bytes, error)) /* before the roofs, which take time */
+        return -1;
     int failed = 0;
     if (kvg_run_facts_add(&run, "run", argc, argv, plan->name, plan->cases[0].seed) ||
         kvg_machine_facts(&machine) || kvg_device_facts(&machine) ||
@@ -282,7 +319,9 @@ static int open_files(const struct kvg_run_command *command, int argc, char **ar
     if (!failed)
         failed = kvg_worker_add_roofs(worker, threads, times_anything(command, plan), &machine, error);
     if (!failed)
-        failed = kvg_run_files_create(files, &run, &machine, bytes, error);
+        failed = add_host_roof(&machine, error);
+    if (!failed)
+        failed = kvg_run_files_create(files, &run, &machine, error);
     kvg_facts_free(&run);
     kvg_facts_free(&machine);
     return failed;
@@ -339,7 +378,7 @@ static int report_run(const struct kvg_run_command *command, const struct kvg_pl
                 (long long)results->count, (long long)plan->count, journal);
         code = KVG_EXIT_INTERRUPTED;
     } else if (!lost) {
-        int asked = exit_code(results);
+        int asked = exit_code(command, results);
         code = asked > code ? asked : code;
         if (command->quiet)
             say_failures(results, files);
@@ -357,7 +396,11 @@ static int run_plan(const struct kvg_run_command *command, int argc, char **argv
     sigset_t old;
     kvg_signals_hold(&old);
     struct kvg_worker *worker = kvg_worker_start(&command->run, &error);
+    struct kvg_progress starting; /* a first sign while the roofs of the machine are measured */
+    kvg_progress_begin(&starting, stderr, plan->count, 1, command->quiet);
+    kvg_progress_show_case(&starting, "starting: files, machine, roofs");
     if (!worker || open_files(command, argc, argv, plan, worker, &files, &earlier, &error)) {
+        kvg_progress_end(&starting);
         kvg_worker_stop(worker);
         kvg_signals_release(&old);
         kvg_run_files_abandon(&files);
@@ -381,7 +424,7 @@ static int run_plan(const struct kvg_run_command *command, int argc, char **argv
 static int dry_run(const struct kvg_plan *plan)
 {
     kvg_plan_print_cases(plan);
-    fprintf(stderr, "%lld cases would run\n", (long long)plan->count);
+    fprintf(stderr, "%lld case%s would run\n", (long long)plan->count, plan->count == 1 ? "" : "s");
     return KVG_EXIT_OK;
 }
 

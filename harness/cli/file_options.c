@@ -12,7 +12,7 @@ enum { KEY_FILTER = 'F' };
 static const struct argp_option file_options[] = {
     {"filter", KEY_FILTER, "REGEX", 0,
      "Only the rows whose case string matches the POSIX extended regular expression; after a leading -, only "
-     "those that do not match. 8 or more digits of a case_id choose that case.",
+     "those that do not match. 8 or more digits of a case_id choose that case. Given again: both must agree.",
      0},
     {0}};
 
@@ -24,7 +24,9 @@ static error_t parse_file(int key, char *arg, struct argp_state *state)
         *o = (struct kvg_file_options){0};
         return 0;
     case KEY_FILTER:
-        o->filter = arg;
+        if (o->n_filters == KVG_FILE_FILTERS)
+            argp_error(state, "more than %d filters", KVG_FILE_FILTERS);
+        o->filters[o->n_filters++] = arg;
         return 0;
     case ARGP_KEY_ARG:
         if (o->file)
@@ -48,11 +50,15 @@ int kvg_file_options_read(const struct kvg_file_options *options, struct kvg_res
     if (kvg_results_read(options->file, results, error))
         return -1;
     int64_t all = results->count;
-    int failed = options->filter ? kvg_results_filter(results, options->filter, error) : 0;
-    if (!failed && options->filter && results->count == 0)
-        failed =
-            kvg_fail(error, KVG_EXIT_TROUBLE, "--filter '%.300s' matches none of the %lld rows of %.300s",
-                     options->filter, (long long)all, options->file);
+    int failed = 0;
+    for (int i = 0; i < options->n_filters && !failed; i++) {
+        failed = kvg_results_filter(results, options->filters[i], error);
+        if (!failed && results->count == 0)
+            failed =
+                kvg_fail(error, KVG_EXIT_TROUBLE,
+                         "--filter '%.300s'%s matches none of the %lld rows of %.300s", options->filters[i],
+                         i > 0 ? " after the filters before it" : "", (long long)all, options->file);
+    }
     if (failed)
         kvg_results_free(results);
     return failed;

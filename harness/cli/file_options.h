@@ -9,10 +9,12 @@
 #include <argp.h>
 #include "results/journal.h"
 
+#define KVG_FILE_FILTERS 16
 /* Text points into argv. */
 struct kvg_file_options {
-    const char *file;   /* FILE: a result file or a journal; never NULL after parsing */
-    const char *filter; /* --filter, or NULL */
+    const char *file;                      /* FILE: a result file or a journal; never NULL after parsing */
+    const char *filters[KVG_FILE_FILTERS]; /* each --filter; a row must pass all */
+    int n_filters;
 };
 
 /* FILE and --filter. Initialises its struct kvg_file_options itself; no FILE or a second one is an error. */

@@ -33,6 +33,7 @@ static const char doc[] =
     "  show     Print a result file as a table, CSV, JSON or Markdown.\n"
     "  plot     Draw a result file.\n"
     "  doctor   Check this machine, and say what to do about what is missing.\n"
+    "  help     Print this text, or the options of the command that follows.\n"
     "\vkvgauge COMMAND --help prints the options of a command. Exit codes: 0 fine; 2 a kernel is incorrect; "
     "3 "
     "crashed, timed out, out of memory, suspect, mistrusted, an I/O error, or nothing ran; 4 usage or bad "
@@ -85,6 +86,17 @@ static int close_stdout(int code)
     return code > KVG_EXIT_TROUBLE ? code : KVG_EXIT_TROUBLE;
 }
 
+/* "help" becomes "--help", and "help COMMAND" becomes "COMMAND --help". */
+static void turn_help(int argc, char **argv)
+{
+    static char help[] = "--help";
+    if (argc < 2 || strcmp(argv[1], "help") != 0)
+        return;
+    argv[1] = argc > 2 ? argv[2] : help;
+    if (argc > 2)
+        argv[2] = help;
+}
+
 int main(int argc, char **argv)
 {
     if (kvg_is_worker(argc, argv))
@@ -97,6 +109,7 @@ int main(int argc, char **argv)
     argp_err_exit_status = KVG_EXIT_USAGE;
     if (argc > 1 && strcmp(argv[1], "-h") == 0)
         argv[1] = "--help";
+    turn_help(argc, argv);
     char *shown = argc > 0 ? argv[0] : NULL;
     if (argc > 0)
         argv[0] = "kvgauge"; /* for messages, without the path of the binary */

@@ -9,12 +9,15 @@
 #include <string.h>
 
 #include "kernels/registry.h"
+#include "results/file.h"
+#include "results/journal.h"
 #include "harness/case/words.h"
 
 enum {
     KEY_SUITE = KVG_OPTION_FIRST,
     KEY_FILTER,
     KEY_CASE,
+    KEY_FILE,
     KEY_PLUGIN,
     KEY_AXIS /* + enum kvg_axis */
 };
@@ -26,10 +29,15 @@ static const struct argp_option plan_options[] = {
      1},
     {"filter", KEY_FILTER, "REGEX", 0,
      "Only the cases whose string matches the POSIX extended regular expression; after a leading -, only "
-     "those that do not match.",
+     "those that do not match. Given again, up to 16 times: a case must pass all.",
      1},
-    {"case", KEY_CASE, "STRING", 0,
-     "Exactly this case. STRING is a line of kvgauge list, or a value of the column case_string.", 1},
+    {"case", KEY_CASE, "CASE", 0,
+     "Exactly this case. CASE is a line of kvgauge list, a value of the column case_string, or an id as "
+     "tables "
+     "print it (8 to 16 digits) of a case of --file or of --suite.",
+     1},
+    {"file", KEY_FILE, "FILE", 0, "The result file or journal that has a row of the id that --case gives.",
+     1},
     {"plugin", KEY_PLUGIN, "FILE.so", 0, "Load kernels from a shared object. May be given up to 16 times.",
      1},
     {NULL, 0, NULL, 0,
@@ -42,14 +50,24 @@ static const struct argp_option plan_options[] = {
 #include "harness/case/axes.def"
     {0}};
 
-static void finish(const struct kvg_plan_request *r, struct argp_state *state)
+/* 1 for 8 to 16 hexadecimal digits: the id of a case, or its beginning. */
+static int is_case_id(const char *text)
 {
+    const size_t length = strlen(text);
+    return length >= 8 && length <= 16 && strspn(text, "0123456789abcdef") == length;
+}
+
+static void finish(const struct kvg_plan_options *o, struct argp_state *state)
+{
+    const struct kvg_plan_request *r = &o->request;
     int axis = -1;
     for (int a = 0; a < KVG_AXIS_COUNT && axis < 0; a++)
         if (r->axis[a])
             axis = a;
-    if (r->case_string && r->suite)
+    if (r->case_string && r->suite && !is_case_id(r->case_string))
         argp_error(state, "--case names one case; --suite does not go with it");
+    if (o->file && (!r->case_string || !is_case_id(r->case_string) || r->suite))
+        argp_error(state, "--file goes with the id of a case, as in --case 0123abcd --file run.h5");
     if (r->case_string && axis >= 0)
         argp_error(state, "--case names one case; change %s= in the string instead of giving an option",
                    kvg_axis_get_info((enum kvg_axis)axis)->name);
@@ -75,7 +93,15 @@ static error_t parse_plan(int key, char *arg, struct argp_state *state)
         o->request.suite = arg;
         return 0;
     case KEY_FILTER:
-        o->request.filter = arg;
+        if (o->n_filters > KVG_MORE_FILTERS)
+            argp_error(state, "more than %d filters", 1 + KVG_MORE_FILTERS);
+        if (o->n_filters++)
+            o->request.more_filters[o->n_filters - 2] = arg;
+        else
+            o->request.filter = arg;
+        return 0;
+    case KEY_FILE:
+        o->file = arg;
         return 0;
     case KEY_CASE:
         o->request.case_string = arg;
@@ -89,7 +115,7 @@ static error_t parse_plan(int key, char *arg, struct argp_state *state)
         argp_error(state, "'%s' is not an option; a suite is --suite %s", arg, arg);
         return 0;
     case ARGP_KEY_SUCCESS:
-        finish(&o->request, state);
+        finish(o, state);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -199,13 +225,63 @@ int kvg_plan_options_load_plugins(const struct kvg_plan_options *options, struct
     return 0;
 }
 
+static int look_up_in_file(const char *file, const char *id, char text[KVG_CASE_STRING_MAX],
+                           struct kvg_error *error)
+{
+    struct kvg_results results;
+    int found = 0;
+    if (kvg_results_read(file, &results, error))
+        return -1;
+    for (int64_t i = 0; i < results.count && !found; i++)
+        if (strncmp(results.rows[i].case_id, id, strlen(id)) == 0) {
+            snprintf(text, KVG_CASE_STRING_MAX, "%s", results.rows[i].case_string);
+            found = 1;
+        }
+    kvg_results_free(&results);
+    return found ? 0 : kvg_fail(error, KVG_EXIT_USAGE, "--case %s: no row of %.300s has that id", id, file);
+}
+
+static int look_up_in_suite(const char *suite, const char *id, char text[KVG_CASE_STRING_MAX],
+                            struct kvg_error *error)
+{
+    const struct kvg_plan_request request = {.suite = suite};
+    struct kvg_plan plan;
+    int found = 0;
+    if (kvg_plan_make(&request, &plan, error))
+        return -1;
+    for (int64_t i = 0; i < plan.count && !found; i++) {
+        char of_case[17];
+        kvg_case_id(&plan.cases[i], of_case);
+        if (strncmp(of_case, id, strlen(id)) == 0) {
+            kvg_case_format(&plan.cases[i], text);
+            found = 1;
+        }
+    }
+    kvg_plan_free(&plan);
+    return found
+               ? 0
+               : kvg_fail(error, KVG_EXIT_USAGE,
+                          "--case %s: no case of suite %.100s has that id; --suite SUITE or --file FILE says "
+                          "where to look for it",
+                          id, suite);
+}
+
 int kvg_plan_options_make_plan(const struct kvg_plan_options *options, struct kvg_plan *plan,
                                struct kvg_error *error)
 {
     struct kvg_plan_request request = options->request;
+    char text[KVG_CASE_STRING_MAX];
     int axes = 0;
     if (kvg_plan_options_load_plugins(options, error))
         return -1;
+    if (request.case_string && is_case_id(request.case_string)) {
+        if (options->file
+                ? look_up_in_file(options->file, request.case_string, text, error)
+                : look_up_in_suite(request.suite ? request.suite : "quick", request.case_string, text, error))
+            return -1;
+        request.case_string = text;
+        request.suite = NULL;
+    }
     for (int a = 0; a < KVG_AXIS_COUNT; a++)
         axes += request.axis[a] != NULL;
     if (!request.suite && !request.case_string && !axes)

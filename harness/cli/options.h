@@ -36,12 +36,14 @@ struct kvg_plan_options {
      * --case nor an axis is given. With an axis and without --suite the plan is the product of the given
      * axes. */
     struct kvg_plan_request request;
+    const char *file; /* --file: where the id of --case is looked up; NULL = in the suite */
     const char
         *plugins[KVG_MAX_PLUGINS + 1]; /* --plugin FILE.so, NULL-terminated (as kvg_run_options wants) */
     int64_t n_plugins;
+    int64_t n_filters; /* of --filter */
 };
 
-/* --suite, --filter, --case, --plugin, and one option for each axis (--kv-cache-dtype; --kv_cache_dtype works
+/* --suite, --filter, --case, --file, --plugin, and one option for each axis (--kv-cache-dtype; --kv_cache_dtype works
  * too). Initialises its struct kvg_plan_options itself. An argument that is no option is an error. */
 extern const struct argp kvg_plan_argp;
 /* kvg_plan_argp alone, under the header "Which cases:". */

@@ -157,6 +157,7 @@ const struct kvg_repro_option kvg_repro_options[] = {
     {"benchmark_out_format", "", NULL, names_files},
     {"case", "", NULL, "is written after all options, for every row"},
     {"suite", "", NULL, case_says},
+    {"file", "", NULL, case_says},
     {"filter", "", NULL, case_says},
 #define KVG_AXIS(id, name, option, arg, fallback, optional, help) {option, "", NULL, case_says},
 #include "harness/case/axes.def"

@@ -107,16 +107,18 @@ static int check_space(const char *path, int64_t bytes, struct kvg_error *error)
     return 0;
 }
 
-/* Can a file be made in the folder of `path`? The permissions are checked; trying could harm an existing
- * file. */
+/* Can a file be made in the folder of `path`? One with another name is made and removed, because permissions do
+ * not tell everything: a file system may be read-only, or take no files at all. */
 static int check_writable(const char *path, struct kvg_error *error)
 {
-    char folder[KVG_PATH_MAX];
-    snprintf(folder, sizeof folder, "%s", path);
-    char *slash = strrchr(folder, '/');
-    snprintf(slash ? slash + 1 : folder, 2, ".");
-    if (access(folder, W_OK | X_OK))
+    char trial[KVG_PATH_MAX + 32];
+    const char *slash = strrchr(path, '/');
+    snprintf(trial, sizeof trial, "%.*s.kvgauge-XXXXXX", slash ? (int)(slash + 1 - path) : 0, path);
+    const int file = mkstemp(trial);
+    if (file < 0)
         return kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot write there: %s", path, strerror(errno));
+    close(file);
+    unlink(trial);
     return 0;
 }
 
@@ -150,14 +152,24 @@ static int refuse_existing(const char *path, const char *journal, struct kvg_err
                     "%s: exists already; another --out, or --resume %s, would be right", path, journal);
 }
 
+int kvg_run_files_try(struct kvg_run_files *files, int64_t bytes, struct kvg_error *error)
+{
+    if (make_folder(files->h5, error) || check_writable(files->h5, error) ||
+        check_space(files->h5, bytes, error) || load_benchmarks(files, 0, error))
+        return -1;
+    if (files->suite[0]) /* the name was chosen here, and another one can be */
+        return 0;
+    return refuse_existing(files->h5, files->journal_path, error) ||
+                   refuse_existing(files->journal_path, files->journal_path, error)
+               ? -1
+               : 0;
+}
+
 /* Making the journal claims the name. When another run of the same second has claimed a name that was chosen
  * here, the next name is tried. */
 int kvg_run_files_create(struct kvg_run_files *files, const struct kvg_facts *run,
-                         const struct kvg_facts *machine, int64_t bytes, struct kvg_error *error)
+                         const struct kvg_facts *machine, struct kvg_error *error)
 {
-    if (make_folder(files->h5, error) || check_space(files->h5, bytes, error) ||
-        load_benchmarks(files, 0, error))
-        return -1;
     for (;;) {
         if (refuse_existing(files->h5, files->journal_path, error) == 0 &&
             refuse_existing(files->journal_path, files->journal_path, error) == 0) {

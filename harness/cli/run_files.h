@@ -24,10 +24,12 @@ struct kvg_run_files {
  * no file has yet. */
 int kvg_run_files_name(struct kvg_run_files *files, const char *out, const char *suite,
                        struct kvg_error *error);
-/* A new run: makes the folder, refuses files that exist, checks that `bytes` are free on the disk, writes the
- * header of the journal. So problems with the files are reported before the first case runs. */
+/* A new run, before anything is measured: makes the folder, refuses files that exist, makes a file there for a
+ * moment, and checks that `bytes` are free on the disk. So problems with the files cost no time. */
+int kvg_run_files_try(struct kvg_run_files *files, int64_t bytes, struct kvg_error *error);
+/* After kvg_run_files_try: writes the header of the journal. */
 int kvg_run_files_create(struct kvg_run_files *files, const struct kvg_facts *run,
-                         const struct kvg_facts *machine, int64_t bytes, struct kvg_error *error);
+                         const struct kvg_facts *machine, struct kvg_error *error);
 /* An earlier run: reads its journal into *results and opens it for appending. */
 int kvg_run_files_resume(struct kvg_run_files *files, struct kvg_results *results, struct kvg_error *error);
 

@@ -97,4 +97,6 @@ void kvg_roofs_take(struct kvg_execution *x, int again)
     row->flop_roof = fmax(row->flop_roof, roofs->flops);
     if (x->c->phase != KVG_PHASE_STORE)
         row->gather_roof = fmax(row->gather_roof, kvg_measure_gather_roof(&x->prepared, threads));
+    /* A gather reads memory too: a machine that did it can read that fast. */
+    row->read_roof = fmax(row->read_roof, row->gather_roof);
 }

@@ -101,7 +101,7 @@ static int take_samples(struct kvg_execution *x, const struct kvg_measurement *a
     char method[256];
     double samples[KVG_MAX_SAMPLES];
     struct kvg_clock clock;
-    struct kvg_measured measured = {.batch = 1};
+    struct kvg_measured measured = {.batch = 1, .cpu_median = NAN, .cpu_q1 = NAN, .cpu_q3 = NAN};
     struct kvg_measurement m = *asked;
     struct kvg_error error;
     int64_t n = 0;
@@ -121,6 +121,9 @@ static int take_samples(struct kvg_execution *x, const struct kvg_measurement *a
         return failed_to_time(x, &error);
     if (told)
         return kvg_verdict(x, KVG_OUT_OF_MEMORY, "no memory for %lld samples", (long long)n);
+    x->row->cpu_time_median = measured.cpu_median;
+    x->row->cpu_time_q1 = measured.cpu_q1;
+    x->row->cpu_time_q3 = measured.cpu_q3;
     remark_noise(x);
     if (m.clock)
         tell_clock(x, &clock, &measured);

@@ -422,6 +422,26 @@ static int fill_q(hid_t file, const struct kvg_captured_info *info, const struct
                         NULL, error);
 }
 
+/* Every value must be finite: the error of a NaN or an infinity has no size. `first` is the position of the first
+ * token in the text. */
+static int check_finite(const struct kvg_captured_info *info, const struct kvg_input_shape *s,
+                        enum kvg_tensor tensor, int64_t first, const uint16_t *values,
+                        struct kvg_error *error)
+{
+    enum { EXPONENT = 0x7f80, MANTISSA = 0x7f }; /* of bf16 */
+    const int64_t heads = tensor == KVG_TENSOR_Q ? info->q_heads : info->kv_heads;
+    const int64_t tokens = tensor == KVG_TENSOR_Q ? s->q_len : s->context;
+    for (int64_t i = 0; i < tokens * heads * info->head_dim; i++)
+        if ((values[i] & EXPONENT) == EXPONENT)
+            return kvg_fail(error, KVG_EXIT_USAGE,
+                            "%s: %s of layer %" PRId64 " holds %s at token %" PRId64 ", head %" PRId64
+                            "; finite values would be right",
+                            info->path, tensor_name[tensor], s->layer,
+                            values[i] & MANTISSA ? "NaN" : "an infinity",
+                            first + i / (heads * info->head_dim), i / info->head_dim % heads);
+    return 0;
+}
+
 static int fill(hid_t file, const struct kvg_captured_info *info, const struct kvg_input_shape *s,
                 enum kvg_tensor tensor, uint16_t *out, struct kvg_error *error)
 {
@@ -430,8 +450,10 @@ static int fill(hid_t file, const struct kvg_captured_info *info, const struct k
     int64_t end = window_end(info, s, error);
     if (end < 0)
         return -1;
-    return tensor == KVG_TENSOR_Q ? fill_q(file, info, s, end, out, error)
-                                  : fill_kv(file, info, s, tensor, end, out, error);
+    const int failed = tensor == KVG_TENSOR_Q ? fill_q(file, info, s, end, out, error)
+                                              : fill_kv(file, info, s, tensor, end, out, error);
+    const int64_t first = end - (tensor == KVG_TENSOR_Q ? s->q_len : s->context);
+    return failed || check_finite(info, s, tensor, first, out, error) ? -1 : 0;
 }
 
 int kvg_captured_fill(const struct kvg_input_shape *shape, enum kvg_tensor tensor, uint16_t *out,

@@ -50,8 +50,17 @@ struct sampler {
     int after_failed;                 /* 1: the check after a sample failed */
     int64_t calls;                    /* number of calls so far */
     double launches[KVG_MAX_SAMPLES]; /* host seconds per call of each sample; a ring */
-    int64_t n_launches;               /* samples of this round; the last KVG_MAX_SAMPLES are in the ring */
+    double cpu[KVG_MAX_SAMPLES];      /* CPU seconds per call of each sample; a ring like `launches` */
+    int64_t n_launches;               /* samples of this round; the last KVG_MAX_SAMPLES are in the rings */
 };
+
+/* CPU seconds of all threads of this process. */
+static double cpu_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
 
 /* Makes the calls of a sample. Host seconds until the last call returned, or < 0 when one failed. */
 static double call_batch(struct sampler *s)
@@ -80,9 +89,11 @@ static double take_sample(void *context)
         s->clock_failed = 1;
         return -1;
     }
+    const double cpu = clock ? NAN : cpu_now();
     seconds = queued = call_batch(s);
     if (queued < 0)
         return -1;
+    s->cpu[s->n_launches % KVG_MAX_SAMPLES] = clock ? NAN : (cpu_now() - cpu) / (double)s->batch;
     if (clock && clock->stop(clock->context, &seconds)) {
         s->clock_failed = 1;
         return -1;
@@ -215,7 +226,14 @@ static void tell(struct sampler *s)
     const int64_t n = s->n_launches < KVG_MAX_SAMPLES ? s->n_launches : KVG_MAX_SAMPLES;
     if (!out)
         return;
-    *out = (struct kvg_measured){.calls = s->calls, .batch = s->batch, .launch = NAN};
+    struct kvg_summary cpu;
+    kvg_summary_make(s->cpu, s->m->clock ? 0 : n, &cpu);
+    *out = (struct kvg_measured){.calls = s->calls,
+                                 .batch = s->batch,
+                                 .launch = NAN,
+                                 .cpu_median = cpu.median,
+                                 .cpu_q1 = cpu.q1,
+                                 .cpu_q3 = cpu.q3};
     if (s->m->clock && n > 0) {
         gsl_sort(s->launches, 1, (size_t)n);
         out->launch = gsl_stats_median_from_sorted_data(s->launches, 1, (size_t)n);

@@ -28,6 +28,10 @@ struct kvg_measured {
     int64_t calls; /* number of calls, warm-up included */
     int64_t batch; /* number of calls of a sample */
     double launch; /* median seconds until a call returned on the host; NaN without a struct kvg_clock */
+    /* CPU seconds of a call, all threads of the process together: median and quartiles. NaN with a struct
+     * kvg_clock. The clock is read outside the time of the sample; reading it costs some 100 ns, which the CPU
+     * time contains. */
+    double cpu_median, cpu_q1, cpu_q3;
 };
 
 /* What is timed, and how.

@@ -10,10 +10,11 @@
 #include "harness/prepare/prepared.h"
 
 /* Roofs of this machine with `threads` threads. NaN where a roof cannot be measured. Each takes about 50 ms
- * and is the best of several passes.
- *   read   linear reads of a buffer four times the last-level cache (at least 64 MiB, at most 1 GiB), with
- *          the widest loads of this CPU, in one or in eight streams per thread, whichever is faster. The
- *          buffer is flushed before each pass
+ * and is the best of several passes, in this and in earlier measurements with as many threads: the highest
+ * that the machine was seen to do.
+ *   read   linear reads of a buffer four times the last-level cache (at least 64 MiB, at most 1 GiB), or of
+ *          its first 256 KiB to 16 MiB, with the widest loads of this CPU, in one or in eight streams per
+ *          thread, whichever is fastest. The bytes are flushed out of the caches before each pass
  *   copy   one half of the same buffer to the other, with ordinary or non-temporal stores, whichever are
  *          faster. Bytes read plus bytes written. The read that an ordinary store causes does not count
  *   cache  linear reads of a buffer of half the L2 cache, one buffer for each thread
@@ -32,10 +33,11 @@ struct kvg_meter;
 struct kvg_meter *kvg_meter_new(void); /* NULL on out of memory */
 void kvg_meter_free(struct kvg_meter *meter);
 /* The roofs with `threads` threads. The last ones are used again until they are KVG_ROOF_AGE seconds old;
- * then new ones are measured, because the speed of a small shared machine changes within seconds. */
+ * then they are measured again, because a small shared machine may have been slow before. A higher value
+ * replaces a lower one, never the other way. */
 const struct kvg_roofs *kvg_meter_roofs(struct kvg_meter *meter, int64_t threads);
 #define KVG_ROOF_AGE 2.0
-void kvg_meter_forget(struct kvg_meter *meter); /* the next call measures new roofs */
+void kvg_meter_forget(struct kvg_meter *meter); /* the next call measures again */
 /* Reads a buffer of KVG_SWEEP_BYTES, which replaces the contents of the TLBs and of the private caches.
  * Called after kvg_evict_range, which evicts one range from the caches and leaves the TLBs warm. */
 void kvg_meter_sweep(struct kvg_meter *meter);

@@ -28,11 +28,11 @@
 
 struct builder {
     struct kvg_plan *plan;
-    int64_t room;     /* of plan->cases */
-    json_t *seen;     /* an object whose keys are the case strings of plan->cases */
+    int64_t room; /* of plan->cases */
+    json_t *seen; /* an object whose keys are case strings: true for plan->cases, false for rejected ones */
     int64_t rejected; /* by the filter */
-    regex_t regex;
-    int has_regex, negate;
+    regex_t regex[1 + KVG_MORE_FILTERS];
+    int negate[1 + KVG_MORE_FILTERS], filters;
     struct kvg_values override[KVG_AXIS_COUNT];
     int effective[KVG_AXIS_COUNT];                   /* 1 when some case has a value of the override */
     const struct kvg_values *values[KVG_AXIS_COUNT]; /* of the sweep being walked; NULL = the default */
@@ -51,21 +51,42 @@ static int out_of_memory(struct builder *b)
 
 static int compile_filter(struct builder *b, const char *filter)
 {
-    b->negate = *filter == '-';
-    int code = regcomp(&b->regex, filter + b->negate, REG_EXTENDED | REG_NOSUB);
+    regex_t *regex = &b->regex[b->filters];
+    b->negate[b->filters] = *filter == '-';
+    int code = regcomp(regex, filter + b->negate[b->filters], REG_EXTENDED | REG_NOSUB);
     if (code == 0) {
-        b->has_regex = 1;
+        b->filters++;
         return 0;
     }
     char why[256];
-    regerror(code, &b->regex, why, sizeof why);
+    regerror(code, regex, why, sizeof why);
     return kvg_fail(b->error, KVG_EXIT_USAGE, "--filter '%s' is not a POSIX extended regular expression: %s",
                     filter, why);
 }
 
+static int compile_filters(struct builder *b, const struct kvg_plan_request *request)
+{
+    int failed = request->filter ? compile_filter(b, request->filter) : 0;
+    for (int i = 0; i < KVG_MORE_FILTERS && request->more_filters[i] && !failed; i++)
+        failed = compile_filter(b, request->more_filters[i]);
+    return failed;
+}
+
 static int passes_filter(const struct builder *b, const char *text)
 {
-    return !b->has_regex || (regexec(&b->regex, text, 0, NULL, 0) == 0) != b->negate;
+    for (int i = 0; i < b->filters; i++)
+        if ((regexec(&b->regex[i], text, 0, NULL, 0) == 0) == b->negate[i])
+            return 0;
+    return 1;
+}
+
+/* Counts a case that a filter rejects, each once, as the plan has each once. */
+static int reject(struct builder *b, const char *text)
+{
+    if (json_object_get(b->seen, text))
+        return 0;
+    b->rejected++;
+    return json_object_set_new_nocheck(b->seen, text, json_false()) ? out_of_memory(b) : 0;
 }
 
 /* ------------------------------------------------------------------------------------------ keeping cases */
@@ -88,10 +109,8 @@ static int keep(struct builder *b, const struct kvg_case *asked)
     if (kvg_case_on_gpu(&c))
         c.threads = kvg_cpus_allowed();
     kvg_case_format(&c, text);
-    if (!passes_filter(b, text)) {
-        b->rejected++;
-        return 0;
-    }
+    if (!passes_filter(b, text))
+        return reject(b, text);
     if (json_object_get(b->seen, text))
         return 0;
     if (b->plan->count == MAX_CASES)
@@ -219,8 +238,7 @@ static int finish_case(struct builder *b, const struct kvg_case *asked)
         return kvg_fail(b->error, why.exit_code, "%s%s [in the case: %s]", b->where, why.text, text);
     if (!*b->contradiction.text)
         kvg_fail(&b->contradiction, why.exit_code, "%s%s", b->where, why.text);
-    b->rejected++;
-    return 0;
+    return reject(b, text);
 }
 
 static int walk(struct builder *b, int axis, const struct kvg_case *so_far);
@@ -403,7 +421,7 @@ static int plan_suite(struct builder *b, const char *name)
 
 static int plan_cases(struct builder *b, const struct kvg_plan_request *request)
 {
-    if (request->filter && compile_filter(b, request->filter))
+    if (compile_filters(b, request))
         return -1;
     if (request->case_string)
         return plan_case(b, request->case_string);
@@ -420,13 +438,14 @@ static int plan_cases(struct builder *b, const struct kvg_plan_request *request)
     return b->plan->count ? check_effective(b, request) : 0;
 }
 
-static int nothing_would_run(struct builder *b, const char *filter)
+static int nothing_would_run(struct builder *b, const struct kvg_plan_request *request)
 {
     if (*b->contradiction.text) /* the filter may name a value that this case would have */
         return kvg_fail(b->error, b->contradiction.exit_code, "%s", b->contradiction.text);
-    return kvg_fail(b->error, KVG_EXIT_TROUBLE,
-                    "nothing would run: --filter '%s' rejects all %" PRId64 " cases", filter ? filter : "",
-                    b->rejected);
+    return kvg_fail(
+        b->error, KVG_EXIT_TROUBLE, "nothing would run: --filter '%s'%s rejects all %" PRId64 " case%s",
+        request->filter ? request->filter : "", request->more_filters[0] ? " with the other filters" : "",
+        b->rejected, b->rejected == 1 ? "" : "s");
 }
 
 int kvg_plan_make(const struct kvg_plan_request *request, struct kvg_plan *plan, struct kvg_error *error)
@@ -441,11 +460,11 @@ int kvg_plan_make(const struct kvg_plan_request *request, struct kvg_plan *plan,
     b->seen = json_object();
     int failed = b->asker && b->seen ? plan_cases(b, request) : out_of_memory(b);
     if (!failed && plan->count == 0)
-        failed = nothing_would_run(b, request->filter);
+        failed = nothing_would_run(b, request);
     if (!failed)
         failed = kvg_plan_order_cases(plan->cases, plan->count) ? out_of_memory(b) : 0;
-    if (b->has_regex)
-        regfree(&b->regex);
+    for (int i = 0; i < b->filters; i++)
+        regfree(&b->regex[i]);
     for (int a = 0; a < KVG_AXIS_COUNT; a++)
         kvg_values_free(&b->override[a]);
     kvg_asker_free(b->asker);

@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include "harness/case/case.h"
 
+#define KVG_MORE_FILTERS 15
 /* What to plan. */
 struct kvg_plan_request {
     const char *suite;                /* name of a shipped suite, or a path that ends in .yaml; NULL = none */
@@ -20,6 +21,7 @@ struct kvg_plan_request {
     const char *case_string;          /* --case: exactly this case; suite and overrides unused. NULL = none */
     const char *filter; /* POSIX extended regex over case strings; a leading '-' negates it. NULL
                                          = none */
+    const char *more_filters[KVG_MORE_FILTERS]; /* further ones, up to the first NULL: a case must pass all */
 };
 
 struct kvg_plan {

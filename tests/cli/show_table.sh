@@ -12,4 +12,7 @@ sed -n 's/^  rows: kvgauge //p' table | while read -r command; do
     eval "\"$KVGAUGE\" $command" > rows || echo "fails: $command"
     grep -q '^Every row\|Every row' rows || echo "lists nothing: $command"
 done
+# No line of the table is wider than a terminal of 80 columns, and no two cells are glued.
+COLUMNS=80 "$KVGAUGE" show run.h5 --all | grep -v -e '^  rows: ' -e '^    kvgauge run' -e '^    kernel=' |
+    awk 'length($0) > 80 {print "too wide: " $0}'
 cat table

@@ -40,15 +40,20 @@ static struct kvg_row *add(struct kvg_results *results, const char *dtype, const
     return row;
 }
 
-static char *print(const struct kvg_results *results, int all, int colour)
+static char *print_wide(const struct kvg_results *results, int all, int colour, int width)
 {
     char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
-    const struct kvg_table_options options = {.path = "f.h5", .all = all, .colour = colour};
+    const struct kvg_table_options options = {.path = "f.h5", .all = all, .colour = colour, .width = width};
     assert_int_equal(kvg_table_print(out, results, &options), 0);
     assert_int_equal(fclose(out), 0);
     return text;
+}
+
+static char *print(const struct kvg_results *results, int all, int colour)
+{
+    return print_wide(results, all, colour, 0);
 }
 
 /* The text must hold `part`, line breaks counting as blanks. */
@@ -185,6 +190,12 @@ static void timed(struct kvg_row *row, double seconds)
     row->kv_bytes_per_second = 1e9 / seconds;
     row->pct_gather_roof = 80;
     row->pct_read_roof = 60;
+    row->time_q1 = 0.995 * seconds;
+    row->time_q3 = 1.005 * seconds;
+    double samples[15]; /* their median is `seconds`, the second smallest and largest are 0.6 % from it */
+    for (int i = 0; i < 15; i++)
+        samples[i] = seconds * (1 + 0.001 * (i - 7));
+    assert_int_equal(kvg_row_set_samples(row, samples, 15), 0);
 }
 
 static void speed_is_held_against_auto(void **state)
@@ -204,13 +215,152 @@ static void speed_is_held_against_auto(void **state)
     timed(fast, 1e-9);
     fast->status = KVG_SUSPECT;
     char *text = print(&results, 0, 0);
+    expect(
+        text,
+        "fp8_e4m3 on path dequant is faster than auto (bf16) from context 2048 on, 2.00 times at 4096 (99 % "
+        "interval 1.98 to 2.02).");
     expect(text,
-           "fp8_e4m3 on path dequant is faster than auto (bf16) from context 2048 on, 2.00 times at 4096.");
-    expect(text,
-           "fp8_e5m2 on path dequant is not faster than auto (bf16) at context 4096: 0.50 times as fast.");
+           "fp8_e5m2 on path dequant is not faster than auto (bf16) at context 4096: 0.50 times as fast "
+           "(99 % interval 0.49 to 0.51).");
     expect(text, "2.00 ms");
     expect_not(text, "2.50 ms");
     expect(text, "1.00 ns       -        -      -      -? 00000009"); /* suspect: a time but no throughput */
+    free(text);
+    kvg_results_free(&results);
+}
+
+/* 1.01 times is within what runs differ by; with noise, even 1.2 times is. */
+static void a_gain_that_noise_can_make_is_not_known(void **state)
+{
+    (void)state;
+    struct kvg_results results;
+    facts(&results, 8, 1);
+    timed(add(&results, "auto", "per_tensor", "none", -1, 1024), 0.00200);
+    timed(add(&results, "fp8_e4m3", "per_tensor", "none", -1, 1024), 0.00196);
+    timed(add(&results, "fp8_e5m2", "per_tensor", "none", -1, 1024), 0.00160);
+    struct kvg_row *noisy = &results.rows[2];
+    noisy->time_q3 = 1.3 * noisy->time_median;
+    char *text = print(&results, 0, 0);
+    expect(text,
+           "Not known whether fp8_e4m3 on path dequant is faster than auto (bf16) at context 1024: 1.02 "
+           "times as fast (99 % interval 1.01 to 1.03), and runs on a quiet machine differ by 2 %.");
+    expect(text,
+           "Not known whether fp8_e5m2 on path dequant is faster than auto (bf16) at context 1024: 1.25 "
+           "times as fast (99 % interval 1.24 to 1.27), and runs as noisy as these differ by 30 %.");
+    expect(text, "Steadiest here: the minimum (column time_min).");
+    free(text);
+    timed(&results.rows[1], 0.002); /* the interval holds 1, but noise hides whether both are equally fast */
+    results.rows[1].time_q3 = 0.003;
+    text = print(&results, 0, 0);
+    expect(text,
+           "Not known whether fp8_e4m3 on path dequant is faster than auto (bf16) at context 1024: 1.00 "
+           "times as fast (99 % interval 0.99 to 1.01).");
+    free(text);
+    timed(&results.rows[1], 0.00196);
+    free(results.rows[1].time_samples);
+    results.rows[1].time_samples = NULL;
+    results.rows[1].n_samples_kept = 0;
+    text = print(&results, 0, 0);
+    expect(text, "1.02 times as fast, but the rows keep too few samples to tell.");
+    free(text);
+    kvg_results_free(&results);
+}
+
+static void every_kernel_has_a_line(void **state)
+{
+    (void)state;
+    struct kvg_results results;
+    facts(&results, 8, 1);
+    timed(add(&results, "auto", "per_tensor", "none", -1, 1024), 0.002);
+    struct kvg_row *slow = add(&results, "auto", "per_tensor", "none", -1, 1024);
+    timed(slow, 0.008);
+    assert_int_equal(kvg_row_set_string(&slow->kernel, "cpu/slow"), 0);
+    timed(add(&results, "fp8_e4m3", "per_tensor", "none", -1, 1024), 0.001);
+    slow = add(&results, "fp8_e4m3", "per_tensor", "none", -1, 1024);
+    timed(slow, 0.004);
+    assert_int_equal(kvg_row_set_string(&slow->kernel, "cpu/slow"), 0);
+    char *text = print(&results, 0, 0);
+    expect(text, "auto     dequant cpu/x                   2.00 ms     500       80     60   1.00  00000001");
+    expect(text, "auto     dequant cpu/slow                8.00 ms     125       80     60   0.25  00000002");
+    expect(text, "fp8_e4m3 dequant cpu/slow                4.00 ms     250       80     60   0.50  00000004");
+    expect(text, "fp8_e4m3 on path dequant is faster than auto (bf16) from context 1024 on, 2.00 times");
+    expect(text, "Several kernels: x auto and the sentences compare with the fastest kernel of auto");
+    free(text);
+    kvg_results_free(&results);
+}
+
+/* Quantising Q makes 1.0 ms out of 0.8 ms: a little slower than path dequant, as fast as half of bf16. */
+static void quantising_q_counts(void **state)
+{
+    (void)state;
+    struct kvg_results results;
+    facts(&results, 8, 1);
+    timed(add(&results, "auto", "per_tensor", "none", -1, 1024), 0.002);
+    struct kvg_row *row = add(&results, "fp8_e4m3", "per_tensor", "none", -1, 1024);
+    timed(row, 0.0008);
+    row->time_quantize_q = 0.0002;
+    assert_int_equal(kvg_row_set_string(&row->path, "fp8"), 0);
+    char *text = print(&results, 0, 0);
+    expect(text, "time   with Q");
+    expect(text, "  800 us  1.00 ms");
+    expect(text, "  2.00  00000002");
+    expect(text, "fp8_e4m3 on path fp8 is faster than auto (bf16) from context 1024 on, 2.00 times");
+    free(text);
+    text = print_wide(&results, 0, 0, 80);
+    expect(text, "time + Q"); /* no room for two columns: the sum alone */
+    expect(text, "cpu/x               1.00 ms");
+    expect_not(text, "800 us");
+    free(text);
+    kvg_results_free(&results);
+}
+
+/* A ratio of seven characters fills its column. */
+static void cells_are_never_glued(void **state)
+{
+    (void)state;
+    struct kvg_results results;
+    facts(&results, 4, 1);
+    struct kvg_row *row = add(&results, "fp8_e4m3", "per_tensor", "dataset", -1, 1024);
+    row->n_checked = 1;
+    row->bound_ratio_max = 0.00999;
+    row->prob_ratio_max = 0.000123;
+    char *text = print(&results, 0, 0);
+    expect(text, "1      1 0.00999 0.000123");
+    free(text);
+    kvg_results_free(&results);
+}
+
+static void one_calibration_is_shown_too(void **state)
+{
+    (void)state;
+    struct kvg_results results;
+    facts(&results, 4, 1);
+    add(&results, "fp8_e4m3", "per_tensor", "dataset", -1, 1024)->quant_rel_l2 = 0.0255;
+    char *text = print(&results, 0, 0);
+    expect(text, "1. Quantisation error on synthetic inputs");
+    expect(text,
+           "normal                       -              -      2.55          -       -         -       -");
+    expect_not(text, "Scale 1.0 loses");
+    free(text);
+    kvg_results_free(&results);
+}
+
+/* Four threads that two CPUs share. */
+static void more_threads_than_cpus_are_marked(void **state)
+{
+    (void)state;
+    struct kvg_results results;
+    facts(&results, 4, 1);
+    assert_int_equal(kvg_facts_set_number(&results.machine, "cpus_allowed", 2), 0);
+    struct kvg_row *row = add(&results, "auto", "per_tensor", "none", -1, 1024);
+    timed(row, 0.001);
+    row->threads = 2;
+    char *text = print(&results, 0, 0);
+    expect_not(text, "wait for each other");
+    free(text);
+    row->threads = 4;
+    text = print(&results, 0, 0);
+    expect(text, "! 4 threads on 2 CPUs: they wait for each other");
     free(text);
     kvg_results_free(&results);
 }
@@ -242,7 +392,7 @@ static void predictions_have_a_part_of_their_own(void **state)
     for (int64_t context = 1024; context <= 1024 << 8; context *= 2)
         predict(&results, "hopper", context, 0.999, 1.25, 0.25);
     predict(&results, "hopper", 1000, 0.9, 0.9, 0.1);
-    char *text = print(&results, 0, 0);
+    char *text = print_wide(&results, 0, 0, 120);
     expect(text, "1. Predicted, not measured");
     expect_not(text, "Correctness");
     expect(text,
@@ -255,6 +405,10 @@ static void predictions_have_a_part_of_their_own(void **state)
     expect(text, "hopper_two_level:16         -       -       -   0.976       -");
     assert_true(strstr(text, "hopper_two_level  ") < strstr(text, "hopper_two_level:16"));
     expect(text, "Only the 9 longest contexts are shown.");
+    free(text);
+    text = print_wide(&results, 0, 0, 80); /* 47 columns before the contexts, 8 for each */
+    expect(text, "gain                      32k     64k    128k    256k");
+    expect(text, "Only the 4 longest contexts are shown; a wider terminal shows more.");
     free(text);
     kvg_results_free(&results);
 }
@@ -432,6 +586,12 @@ int main(void)
         cmocka_unit_test(calibrations_apart_are_called_apart),
         cmocka_unit_test(only_passed_rows_count),
         cmocka_unit_test(speed_is_held_against_auto),
+        cmocka_unit_test(a_gain_that_noise_can_make_is_not_known),
+        cmocka_unit_test(every_kernel_has_a_line),
+        cmocka_unit_test(quantising_q_counts),
+        cmocka_unit_test(cells_are_never_glued),
+        cmocka_unit_test(one_calibration_is_shown_too),
+        cmocka_unit_test(more_threads_than_cpus_are_marked),
         cmocka_unit_test(predictions_have_a_part_of_their_own),
         cmocka_unit_test(problems_come_with_their_command),
         cmocka_unit_test(colour_only_where_asked),

@@ -257,6 +257,48 @@ static void test_windows(void **state)
     expect_failure(&s, KVG_TENSOR_Q, "no Q for positions 0 to 63");
 }
 
+/* Replaces one value of layer 7 in the file. */
+static void set_value(const char *tensor, int64_t index, uint16_t value)
+{
+    static uint16_t all[TOKENS * Q_HEADS * DIM];
+    char name[64];
+    hid_t file = H5Fopen(path, H5F_ACC_RDWR, H5P_DEFAULT);
+    snprintf(name, sizeof name, "evaluation/layer_07/%s", tensor);
+    hid_t d = H5Dopen2(file, name, H5P_DEFAULT);
+    assert_true(file >= 0 && d >= 0);
+    assert_true(H5Dread(d, H5T_NATIVE_UINT16, H5S_ALL, H5S_ALL, H5P_DEFAULT, all) >= 0);
+    all[index] = value;
+    assert_true(H5Dwrite(d, H5T_NATIVE_UINT16, H5S_ALL, H5S_ALL, H5P_DEFAULT, all) >= 0);
+    H5Dclose(d);
+    H5Fclose(file);
+}
+
+/* bf16 0x7fc0 is NaN, 0xff80 is minus infinity, 0x7f7f the largest finite value. Q holds positions
+ * 0 to 7, 14, 15, ...: its row 9 is token 15. */
+static void test_values_that_are_not_finite(void **state)
+{
+    (void)state;
+    struct kvg_input_shape s = small_shape();
+    uint16_t out[TOKENS * Q_HEADS * DIM];
+    write_small_file();
+    set_value("k", (20 * KV_HEADS + 1) * DIM + 3, 0x7fc0);
+    set_value("v", (5 * KV_HEADS + 0) * DIM + 7, 0xff80);
+    set_value("q", (9 * Q_HEADS + 2) * DIM, 0x7f81);
+    set_value("k", (50 * KV_HEADS + 1) * DIM, 0x7f7f);
+    s.seq = 1; /* tokens 16 to 31 */
+    expect_failure(&s, KVG_TENSOR_K, "k of layer 7 holds NaN at token 20, head 1");
+    assert_int_equal(kvg_input_fill(&s, KVG_TENSOR_V, 1, out, NULL), 0);
+    s.seq = 0;
+    assert_int_equal(kvg_input_fill(&s, KVG_TENSOR_K, 1, out, NULL), 0);
+    expect_failure(&s, KVG_TENSOR_V, "v of layer 7 holds an infinity at token 5, head 0");
+    s.seq = 3;
+    assert_int_equal(kvg_input_fill(&s, KVG_TENSOR_K, 1, out, NULL), 0);
+    assert_int_equal(kvg_input_fill(&s, KVG_TENSOR_Q, 1, out, NULL), 0); /* token 63 */
+    s.seq = 0;
+    expect_failure(&s, KVG_TENSOR_Q, "q of layer 7 holds NaN at token 15, head 2");
+    write_small_file();
+}
+
 static void test_limits(void **state)
 {
     (void)state;
@@ -485,6 +527,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_info),
         cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_values_that_are_not_finite),
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_absmax),
         cmocka_unit_test(test_missing_and_foreign_files),

@@ -203,6 +203,44 @@ static void single_calls_say_so(void **state)
     assert_int_equal(c.called, n + 1); /* one warm-up call, because it took longer than min_time */
 }
 
+static double cpu_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Works for at least 3 ms of CPU time. */
+static int work(void *context)
+{
+    (void)context;
+    for (const double end = cpu_seconds() + 3e-3; cpu_seconds() < end;)
+        ;
+    return KVG_OK;
+}
+
+/* A call that sleeps for 4 ms has nearly no CPU time; one that works for 3 ms has 3 ms and little more, also
+ * where other processes make its wall time longer. */
+static void cpu_time_is_that_of_the_call(void **state)
+{
+    struct counter c = {.sleep_ms = 4};
+    struct kvg_measured measured;
+    struct kvg_measurement m = measurement(&c);
+    double samples[20];
+    int64_t n = 0;
+    (void)state;
+    m.min_time = 1e-6;
+    m.measured = &measured;
+    assert_int_equal(kvg_measure_calls(&m, samples, &n, NULL), 0);
+    assert_true(measured.cpu_median > 0 && measured.cpu_median < 1e-3);
+    assert_true(measured.cpu_q1 <= measured.cpu_median && measured.cpu_median <= measured.cpu_q3);
+    m.call = work;
+    m.evict = NULL;
+    m.after = NULL;
+    assert_int_equal(kvg_measure_calls(&m, samples, &n, NULL), 0);
+    assert_true(measured.cpu_q1 >= 3e-3 && measured.cpu_median < 5e-3);
+}
+
 /* The library's JSON has every sample, and its names do not depend on the number of samples. */
 static void report_holds_every_sample(void **state)
 {
@@ -279,6 +317,7 @@ int main(void)
         cmocka_unit_test(failing_check),
         cmocka_unit_test(short_calls_are_batched),
         cmocka_unit_test(single_calls_say_so),
+        cmocka_unit_test(cpu_time_is_that_of_the_call),
         cmocka_unit_test(report_holds_every_sample),
         cmocka_unit_test(many_benchmarks_in_a_row),
         cmocka_unit_test(clock_goes_forward),

@@ -306,7 +306,9 @@ static void roofs_are_kept_for_a_while(void **state)
     assert_memory_equal(&first, &second, sizeof first);
     kvg_meter_forget(meter);
     struct kvg_roofs third = *kvg_meter_roofs(meter, 1);
-    assert_memory_not_equal(&first, &third, sizeof first);
+    /* measured again: a limit that was reached once exists */
+    assert_true(third.read >= first.read && third.copy >= first.copy && third.cache >= first.cache &&
+                third.flops >= first.flops);
     struct kvg_roofs none = *kvg_meter_roofs(meter, 0);
     assert_true(isnan(none.read) && isnan(none.copy) && isnan(none.cache) && isnan(none.flops));
     kvg_meter_sweep(meter);
