@@ -11,6 +11,7 @@
 #include "commands.h"
 #include "harness/inputs/inputs.h"
 #include "options.h"
+#include "harness/plan/plugins.h"
 #include "harness/plan/shipped.h"
 #include "harness/plan/suite.h"
 
@@ -80,7 +81,7 @@ static int list_cases(const struct list_options *o)
 
 /* ------------------------------------------------------------------------------------------ kernels */
 
-/* 1 when the kernel takes some problem on this machine. Tried are default problems of every phase that it has
+/* 1 when the kernel takes some problem on this machine; -1 when the process that asked it died or hung. Tried are default problems of every phase that it has
  * an entry point for, with every path and dtype that go together. `why` receives the last refusal. */
 static int runs_here(const struct kvg_kernel *kernel, char *why, size_t size)
 {
@@ -99,8 +100,9 @@ static int runs_here(const struct kvg_kernel *kernel, char *why, size_t size)
                     kvg_case_without_meaning(&c, unused, sizeof unused))
                     continue;
                 kvg_case_problem(&c, &problem);
-                if (kvg_kernel_takes(kernel, &problem, why, size))
-                    return 1;
+                const int takes = kvg_plugins_take(kernel, &problem, why, size);
+                if (takes)
+                    return takes;
             }
     return 0;
 }
@@ -117,10 +119,6 @@ static const char *what_it_does(const struct kvg_kernel *kernel)
 /* "40", or "33/40/40": the ranks in decode, append and prefill, each of the default case. */
 static void rank_text(const struct kvg_kernel *kernel, char *text, size_t size)
 {
-    if (!kernel->rank_for) {
-        snprintf(text, size, "%d", kernel->rank);
-        return;
-    }
     int rank[3];
     for (int i = 0; i < 3; i++) {
         struct kvg_problem problem;
@@ -129,14 +127,17 @@ static void rank_text(const struct kvg_kernel *kernel, char *text, size_t size)
         c.phase = (enum kvg_phase)(KVG_PHASE_DECODE + i);
         kvg_case_complete(&c, NULL); /* cannot fail for the default case */
         kvg_case_problem(&c, &problem);
-        rank[i] = kvg_kernel_rank(kernel, &problem);
+        rank[i] = kvg_plugins_rank(kernel, &problem);
     }
-    snprintf(text, size, "%d/%d/%d", rank[0], rank[1], rank[2]);
+    if (kvg_plugins_has_rank_for(kernel))
+        snprintf(text, size, "%d/%d/%d", rank[0], rank[1], rank[2]);
+    else
+        snprintf(text, size, "%d", rank[0]);
 }
 
 static int list_kernels(const struct list_options *o)
 {
-    int width = (int)strlen("kernel");
+    int width = (int)strlen("kernel"), code = KVG_EXIT_OK;
     struct kvg_error error;
     if (kvg_plan_options_load_plugins(&o->plan, &error))
         return kvg_error_report(&error);
@@ -147,12 +148,18 @@ static int list_kernels(const struct list_options *o)
     for (int64_t i = 0; i < kvg_registry_count(); i++) {
         const struct kvg_kernel *kernel = kvg_registry_get(i);
         char why[256], rank[48];
-        int here = runs_here(kernel, why, sizeof why);
+        const int here = runs_here(kernel, why, sizeof why);
         rank_text(kernel, rank, sizeof rank);
         printf("%-*s  %-16s  %8s  %-4s  %s%s%s%s\n", width, kernel->name, what_it_does(kernel), rank,
-               here ? "yes" : "no", kernel->summary, here ? "" : " (", here ? "" : why, here ? "" : ")");
+               here > 0 ? "yes" : "no", kernel->summary, here > 0 ? "" : " (", here > 0 ? "" : why,
+               here > 0 ? "" : ")");
+        if (here < 0) {
+            kvg_fail(&error, KVG_EXIT_USAGE, "kernel %s: %s", kernel->name, why);
+            code = kvg_error_report(&error);
+        }
     }
-    return KVG_EXIT_OK;
+    kvg_plugins_rest();
+    return code;
 }
 
 /* ------------------------------------------------------------------------------------------ inputs */

@@ -293,7 +293,10 @@ void kvg_run_command_free(struct kvg_run_command *command)
 
 int kvg_run_command_read(int argc, char **argv, struct kvg_run_command *command, struct kvg_error *error)
 {
-    if (parse_command(argc, argv, command, error))
+    if (parse_command(argc, argv, command, error) ||
+        (command->resume && !names_cases(argc, argv, command) && recall(command, error)))
         return -1;
-    return command->resume && !names_cases(argc, argv, command) ? recall(command, error) : 0;
+    command->plan.plugin_seconds = command->run.timeout;
+    command->plan.plugins_here = command->run.profile;
+    return 0;
 }

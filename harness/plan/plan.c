@@ -21,6 +21,7 @@
 #include "harness/machine/machine.h"
 #include "harness/case/words.h"
 #include "order.h"
+#include "plugins.h"
 #include "shipped.h"
 #include "suite.h"
 
@@ -157,13 +158,20 @@ static int ask(void *asker, const struct kvg_kernel *kernel, const struct kvg_pr
     return kvg_asker_ask(asker, kernel, problem, why, size);
 }
 
+static int rank(void *asker, const struct kvg_kernel *kernel, const struct kvg_problem *problem)
+{
+    (void)asker;
+    return kvg_plugins_rank(kernel, problem);
+}
+
 static int keep_best(struct builder *b, const struct kvg_case *c)
 {
     struct kvg_problem problem;
     struct kvg_case named = *c;
     char why[256];
     kvg_case_problem(c, &problem);
-    const struct kvg_kernel *best = kvg_registry_best(&problem, ask, b->asker, why, sizeof why);
+    const struct kvg_registry_questions questions = {ask, rank, b->asker};
+    const struct kvg_kernel *best = kvg_registry_best_by(&problem, &questions, why, sizeof why);
     if (best)
         snprintf(named.kernel, sizeof named.kernel, "%s", best->name);
     return keep(b, &named);
