@@ -356,7 +356,7 @@ struct kvg_kernel {
     /* "device/what_isa", unique: "cpu/dequant_avx512". Letters, digits, '_', '.', '+' and '-', in parts that are
      * not empty between '/'; at most KVG_KERNEL_NAME_MAX characters. Not "best", and not "predict/...". */
     const char *name;
-    const char *summary;  /* one line for `kvgauge list --kernels` */
+    const char *summary; /* one line for `kvgauge list --kernels` */
     enum kvg_device_kind device;
     /* Of the kernels that support a problem, `kernel=best` takes the one of highest rank; of equal ranks,
      * the one listed first. Every built-in CPU kernel has a rank below 100. */

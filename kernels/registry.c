@@ -118,10 +118,11 @@ static int check_name(const char *path, const char *name, char *why, size_t size
         const size_t n = strspn(part, letters);
         const unsigned char c = (unsigned char)part[n];
         if (c && c != '/' && (c < 33 || c > 126)) /* not printed: it may be a newline */
-            return refuse(why, size,
-                          "%s: the name of a kernel, '%.*s...', has a byte 0x%02x; letters, digits, '_', '.', "
-                          "'+', '-' and '/' would be right",
-                          path, (int)(part + n - name), name, c);
+            return refuse(
+                why, size,
+                "%s: the name of a kernel, '%.*s...', has a byte 0x%02x; letters, digits, '_', '.', "
+                "'+', '-' and '/' would be right",
+                path, (int)(part + n - name), name, c);
         if (c && c != '/')
             return refuse(why, size,
                           "%s: the kernel name '%.*s...' has a '%c'; letters, digits, '_', '.', '+', '-' and "
@@ -134,8 +135,9 @@ static int check_name(const char *path, const char *name, char *why, size_t size
         part += n + 1;
     }
     if (strcmp(name, "best") == 0 || strncmp(name, "predict/", 8) == 0)
-        return refuse(why, size, "%s: the kernel name '%s' is reserved: kernel=best and kernel=predict/... "
-                                 "mean no kernel of that name",
+        return refuse(why, size,
+                      "%s: the kernel name '%s' is reserved: kernel=best and kernel=predict/... "
+                      "mean no kernel of that name",
                       path, name);
     return 0;
 }
@@ -169,7 +171,8 @@ static int check_kernel(const char *path, const struct kvg_kernel *const *list, 
         return -1;
     for (const char *c = kernel->summary; *c; c++)
         if ((unsigned char)*c < 32 || *c == 127)
-            return refuse(why, size, "%s: the summary of kernel '%s' is not one line of text", path, kernel->name);
+            return refuse(why, size, "%s: the summary of kernel '%s' is not one line of text", path,
+                          kernel->name);
     if (!kernel->store && !kernel->quantize_q && !kernel->attention) {
         return refuse(why, size, "%s: kernel '%s' has no entry point (store, quantize_q or attention)", path,
                       kernel->name);
@@ -258,8 +261,7 @@ int kvg_registry_load(const char *path, char *why, size_t size)
     const struct kvg_kernel *const *list = NULL;
     int64_t count;
 
-    return kvg_registry_open(path, &list, &count, why, size) ||
-                   kvg_registry_add(path, list, count, why, size)
+    return kvg_registry_open(path, &list, &count, why, size) || kvg_registry_add(path, list, count, why, size)
                ? -1
                : 0;
 }

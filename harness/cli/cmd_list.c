@@ -116,8 +116,9 @@ static const char *what_it_does(const struct kvg_kernel *kernel)
     return kernel->store ? "store" : kernel->quantize_q ? "quantize_q" : "nothing";
 }
 
-/* "40", or "33/40/40": the ranks in decode, append and prefill, each of the default case. */
-static void rank_text(const struct kvg_kernel *kernel, char *text, size_t size)
+/* "40", or "33/40/40": the ranks in decode, append and prefill, each of the default case. -1 with the reason if the
+ * kernel was asked and did not answer. */
+static int rank_text(const struct kvg_kernel *kernel, char *text, size_t size, char *why, size_t why_size)
 {
     int rank[3];
     for (int i = 0; i < 3; i++) {
@@ -127,12 +128,30 @@ static void rank_text(const struct kvg_kernel *kernel, char *text, size_t size)
         c.phase = (enum kvg_phase)(KVG_PHASE_DECODE + i);
         kvg_case_complete(&c, NULL); /* cannot fail for the default case */
         kvg_case_problem(&c, &problem);
-        rank[i] = kvg_plugins_rank(kernel, &problem);
+        if (kvg_plugins_rank(kernel, &problem, &rank[i], why, why_size)) {
+            snprintf(text, size, "?");
+            return -1;
+        }
     }
     if (kvg_plugins_has_rank_for(kernel))
         snprintf(text, size, "%d/%d/%d", rank[0], rank[1], rank[2]);
     else
         snprintf(text, size, "%d", rank[0]);
+    return 0;
+}
+
+/* One line of the table. -1 with the reason if the kernel was asked and did not answer. */
+static int print_kernel(const struct kvg_kernel *kernel, int width, char *why, size_t size)
+{
+    char rank[48], refusal[256];
+    const int here = runs_here(kernel, refusal, sizeof refusal);
+    const int ranked = rank_text(kernel, rank, sizeof rank, why, size);
+    if (here < 0)
+        snprintf(why, size, "%s", refusal);
+    printf("%-*s  %-16s  %8s  %-4s  %s%s%s%s\n", width, kernel->name, what_it_does(kernel), rank,
+           here > 0 ? "yes" : "no", kernel->summary, here > 0 ? "" : " (", here > 0 ? "" : refusal,
+           here > 0 ? "" : ")");
+    return here < 0 || ranked < 0 ? -1 : 0;
 }
 
 static int list_kernels(const struct list_options *o)
@@ -147,13 +166,8 @@ static int list_kernels(const struct list_options *o)
     printf("%-*s  %-16s  %8s  %-4s  %s\n", width, "kernel", "does", "rank", "here", "summary");
     for (int64_t i = 0; i < kvg_registry_count(); i++) {
         const struct kvg_kernel *kernel = kvg_registry_get(i);
-        char why[256], rank[48];
-        const int here = runs_here(kernel, why, sizeof why);
-        rank_text(kernel, rank, sizeof rank);
-        printf("%-*s  %-16s  %8s  %-4s  %s%s%s%s\n", width, kernel->name, what_it_does(kernel), rank,
-               here > 0 ? "yes" : "no", kernel->summary, here > 0 ? "" : " (", here > 0 ? "" : why,
-               here > 0 ? "" : ")");
-        if (here < 0) {
+        char why[256];
+        if (print_kernel(kernel, width, why, sizeof why)) {
             kvg_fail(&error, KVG_EXIT_USAGE, "kernel %s: %s", kernel->name, why);
             code = kvg_error_report(&error);
         }

@@ -39,8 +39,9 @@ struct kvg_plan_options {
     const char
         *plugins[KVG_MAX_PLUGINS + 1]; /* --plugin FILE.so, NULL-terminated (as kvg_run_options wants) */
     int64_t n_plugins;
-    double plugin_seconds; /* to load a plug-in, and to answer a question about a kernel; 0 = the usual limit */
-    int plugins_here;      /* 1: the kernels of plug-ins will be called in this process */
+    double
+        plugin_seconds; /* to load a plug-in, and to answer a question about a kernel; 0 = the usual limit */
+    int plugins_here;   /* 1: the kernels of plug-ins will be called in this process */
 };
 
 /* --suite, --filter, --case, --plugin, and one option for each axis (--kv-cache-dtype; --kv_cache_dtype works

@@ -55,18 +55,20 @@ int kvg_fp_control_differs(const struct kvg_fp_control *a, const struct kvg_fp_c
     return a->main != b->main || a->x87 != b->x87;
 }
 
-void kvg_fp_control_describe(const struct kvg_fp_control *before, const struct kvg_fp_control *now, char *text,
-                             size_t size)
+void kvg_fp_control_describe(const struct kvg_fp_control *before, const struct kvg_fp_control *now,
+                             char *text, size_t size)
 {
     const uint64_t changed = before->main ^ now->main;
-    char mode[64] = "", flush[64] = "", trap[64] = "", x87[64] = "", *const parts[] = {mode, flush, trap, x87};
+    char mode[64] = "", flush[64] = "", trap[64] = "",
+         x87[64] = "", *const parts[] = {mode, flush, trap, x87};
     if (changed >> ROUNDING & 3)
         snprintf(mode, sizeof mode, "the rounding mode (%s)", modes[now->main >> ROUNDING & 3]);
     if (changed & FLUSHES)
         snprintf(flush, sizeof flush, "the flushing of subnormals (%s)", now->main & FLUSHES ? "on" : "off");
     if (changed & TRAPS)
         snprintf(trap, sizeof trap, "the traps of floating-point exceptions");
-    if (before->x87 != now->x87)
+    /* The rounding of both units is usually set together; it is then said once. */
+    if (((before->x87 ^ now->x87) & ~(mode[0] ? UINT64_C(0xc00) : 0)) != 0)
         snprintf(x87, sizeof x87, "the x87 control word (0x%04x)", (unsigned)now->x87);
     text[0] = '\0';
     for (int i = 0; i < 4; i++)
@@ -90,7 +92,8 @@ static int restore_here(const struct kvg_fp_control *control, struct kvg_fp_cont
     return 1;
 }
 
-int kvg_fp_control_restore(const struct kvg_fp_control *control, int64_t threads, struct kvg_fp_control *found)
+int kvg_fp_control_restore(const struct kvg_fp_control *control, int64_t threads,
+                           struct kvg_fp_control *found)
 {
     int wrong = restore_here(control, found);
     if (threads > 1) {

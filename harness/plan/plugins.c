@@ -292,7 +292,8 @@ static int supports_elsewhere(const struct kvg_problem *problem, char *why, size
     return 0;
 }
 
-static void arithmetic_elsewhere(const struct kvg_problem *problem, int64_t seq_len, struct kvg_arithmetic *out)
+static void arithmetic_elsewhere(const struct kvg_problem *problem, int64_t seq_len,
+                                 struct kvg_arithmetic *out)
 {
     (void)problem;
     (void)seq_len;
@@ -467,7 +468,8 @@ static int wake_child(char *why, size_t size)
     return 0;
 }
 
-static int ask(int64_t kernel, enum question_kind kind, const struct kvg_problem *problem, struct answer *answer)
+static int ask(int64_t kernel, enum question_kind kind, const struct kvg_problem *problem,
+               struct answer *answer)
 {
     struct stand_in *s = host.kernels[kernel];
     struct question q;
@@ -484,8 +486,8 @@ static int ask(int64_t kernel, enum question_kind kind, const struct kvg_problem
     q.problem = *problem;
     char why[WHY] = "";
     int failed = wake_child(why, sizeof why);
-    if (!failed && (transmit(host.socket, &q, sizeof q) ||
-                    receive(host.socket, answer, sizeof *answer, host.seconds))) {
+    if (!failed &&
+        (transmit(host.socket, &q, sizeof q) || receive(host.socket, answer, sizeof *answer, host.seconds))) {
         explain_silence(asked, why, sizeof why);
         failed = -1;
     } else if (!failed && (answer->magic != MAGIC || answer->number != q.number)) {
@@ -503,7 +505,8 @@ static int ask(int64_t kernel, enum question_kind kind, const struct kvg_problem
     return -1;
 }
 
-int kvg_plugins_take(const struct kvg_kernel *kernel, const struct kvg_problem *problem, char *why, size_t size)
+int kvg_plugins_take(const struct kvg_kernel *kernel, const struct kvg_problem *problem, char *why,
+                     size_t size)
 {
     struct answer answer;
     const int64_t number = number_of(kernel);
@@ -514,15 +517,22 @@ int kvg_plugins_take(const struct kvg_kernel *kernel, const struct kvg_problem *
     return failed ? -1 : answer.value;
 }
 
-int kvg_plugins_rank(const struct kvg_kernel *kernel, const struct kvg_problem *problem)
+int kvg_plugins_rank(const struct kvg_kernel *kernel, const struct kvg_problem *problem, int *rank, char *why,
+                     size_t size)
 {
     struct answer answer;
     const int64_t number = number_of(kernel);
+    *rank = kernel->rank;
     if (number < 0)
-        return kvg_kernel_rank(kernel, problem);
-    if (!(host.kernels[number]->description.has & HAS_RANK) || ask(number, RANK, problem, &answer))
-        return kernel->rank;
-    return answer.value;
+        *rank = kvg_kernel_rank(kernel, problem);
+    if (!kvg_plugins_has(kernel) || !kvg_plugins_has_rank_for(kernel))
+        return 0;
+    if (ask(number, RANK, problem, &answer)) {
+        snprintf(why, size, "%s", answer.why);
+        return -1;
+    }
+    *rank = answer.value;
+    return 0;
 }
 
 int kvg_plugins_has_rank_for(const struct kvg_kernel *kernel)

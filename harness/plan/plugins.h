@@ -25,9 +25,12 @@ int kvg_plugins_load(const char *const *paths, int64_t count, double seconds, st
 /* 1 if the kernel was listed by kvg_plugins_list. */
 int kvg_plugins_has(const struct kvg_kernel *kernel);
 /* As kvg_kernel_takes, for any kernel of the registry. -1 with the reason if the child died or did not answer. */
-int kvg_plugins_take(const struct kvg_kernel *kernel, const struct kvg_problem *problem, char *why, size_t size);
-/* As kvg_kernel_rank, for any kernel of the registry; kernel->rank if the child died or did not answer. */
-int kvg_plugins_rank(const struct kvg_kernel *kernel, const struct kvg_problem *problem);
+int kvg_plugins_take(const struct kvg_kernel *kernel, const struct kvg_problem *problem, char *why,
+                     size_t size);
+/* As kvg_kernel_rank, for any kernel of the registry, in *rank. -1 with the reason if the child died or did not answer;
+ * then *rank is kernel->rank. */
+int kvg_plugins_rank(const struct kvg_kernel *kernel, const struct kvg_problem *problem, int *rank, char *why,
+                     size_t size);
 /* 1 if the rank of the kernel depends on the problem. */
 int kvg_plugins_has_rank_for(const struct kvg_kernel *kernel);
 /* Ends the child. A later question starts another. */
