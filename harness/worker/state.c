@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -334,7 +335,7 @@ static void find_threads(const struct kvg_state *s, int64_t allowed, struct kvg_
     const struct timespec pause = {0, 10000000};
     const char *policy = getenv("OMP_WAIT_POLICY");
     list_numbers("/proc/self/task", &now);
-    int64_t added = 0, running = policy ? 0 : count_running(s, &now);
+    int64_t added = 0, running = policy && strcasecmp(policy, "active") == 0 ? 0 : count_running(s, &now);
     for (int64_t i = 0; i < now.count; i++)
         added += find_number(&s->tasks, now.of[i]) < 0;
     for (int look = 0; running && look < 3; look++) {
