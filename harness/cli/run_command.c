@@ -57,7 +57,9 @@ static const struct argp_option options[] = {
      "Constants of calibration random_tokens: scale = absmax / constant (default 200,200,100).", 1},
     {"profile", KEY_PROFILE, NULL, 0,
      "Run each kernel once, in this process and inside an NVTX range, for a profiler (ncu, nsys, perf). "
-     "Nothing is verified or timed, and no file is written.",
+     "Nothing is verified or timed, and no file is written. The range is named by the case, with ':' for "
+     "'/', "
+     "and holds only what the kernel launches.",
      1},
     {NULL, 0, NULL, 0, "Output:", 2},
     {"out", KEY_OUT, "FILE.h5", 0,
