@@ -36,7 +36,7 @@
  *   state      A call leaves the process as it found it. Floating-point control (rounding mode, flushing of
  *              subnormals, x87 precision) is restored before the call returns, in every thread that the kernel
  *              shares with others; the row of a plug-in's kernel that does not is incorrect. The rest is signal
- *              handlers and mask, locale, working directory, umask, CPU affinity, settings of OpenMP, environment,
+ *              handlers and mask, locale, working directory, umask, CPU affinity, timers, resource limits, settings of OpenMP, environment,
  *              descriptors, child processes, and threads except a pool that sleeps between calls. It is put back
  *              after the row, or the process is replaced, and the row names what was left.
  *   growth     A new term of attention is a new bit of `features` and, where it needs them, new fields at the

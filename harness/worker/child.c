@@ -70,6 +70,7 @@ static void send_text(struct line *line, char type, const char *text)
 static int load_plugins(const struct kvg_run_options *options, const struct kvg_state *state, char *changed,
                         size_t size)
 {
+    const pid_t self = getpid();
     changed[0] = '\0';
     for (int64_t i = 0; options->plugins && options->plugins[i]; i++) {
         struct kvg_state_changes changes;
@@ -79,6 +80,8 @@ static int load_plugins(const struct kvg_run_options *options, const struct kvg_
             fprintf(stderr, "%s\n", why);
             return -1;
         }
+        if (getpid() != self)
+            _exit(KVG_RETURNED_TWICE); /* a constructor forked */
         kvg_state_mend(state, -1, &changes);
         if (changes.text[0])
             snprintf(changed + used, size - used, "%s%s changed %s when it was loaded", used ? "; " : "",

@@ -16,7 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -47,6 +49,8 @@ struct kvg_state {
     char folder[PATH_MAX];
     mode_t umask;
     cpu_set_t cpus;
+    int priority;
+    struct rlimit limits[RLIM_NLIMITS];
     int omp_threads, omp_dynamic, omp_levels, omp_chunk;
     omp_sched_t omp_schedule;
     struct numbers tasks, descriptors;
@@ -140,6 +144,9 @@ struct kvg_state *kvg_state_take(void)
         s->folder[0] = '\0';
     s->umask = umask_now();
     sched_getaffinity(0, sizeof s->cpus, &s->cpus);
+    s->priority = getpriority(PRIO_PROCESS, 0);
+    for (int i = 0; i < RLIM_NLIMITS; i++)
+        getrlimit((__rlimit_resource_t)i, &s->limits[i]);
     s->omp_threads = omp_get_max_threads();
     s->omp_dynamic = omp_get_dynamic();
     s->omp_levels = omp_get_max_active_levels();
@@ -234,6 +241,32 @@ static void mend_places(const struct kvg_state *s, struct kvg_state_changes *cha
     const mode_t mask = umask(s->umask);
     if (mask != s->umask)
         say(changes, "the umask (%03o)", (unsigned)mask);
+}
+
+/* A timer would send its signal in a later row. A limit or a priority that was lowered cannot be raised again. */
+static void mend_limits(const struct kvg_state *s, struct kvg_state_changes *changes)
+{
+    static const __itimer_which_t timers[] = {ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF};
+    for (size_t i = 0; i < sizeof timers / sizeof timers[0]; i++) {
+        const struct itimerval none = {0};
+        struct itimerval left;
+        if (getitimer(timers[i], &left) || (!left.it_value.tv_sec && !left.it_value.tv_usec))
+            continue;
+        setitimer(timers[i], &none, NULL);
+        say(changes, "a timer");
+    }
+    if (getpriority(PRIO_PROCESS, 0) != s->priority) {
+        say(changes, "the priority (%d)", getpriority(PRIO_PROCESS, 0));
+        changes->lasting = 1;
+    }
+    for (int i = 0; i < RLIM_NLIMITS; i++) {
+        struct rlimit now;
+        if (getrlimit((__rlimit_resource_t)i, &now) ||
+            (now.rlim_cur == s->limits[i].rlim_cur && now.rlim_max == s->limits[i].rlim_max))
+            continue;
+        say(changes, "resource limit %d", i);
+        changes->lasting = 1;
+    }
 }
 
 static int same_environment(char *const *wanted)
@@ -386,6 +419,7 @@ void kvg_state_mend(const struct kvg_state *state, int64_t threads, struct kvg_s
     mend_signals(state, changes);
     mend_locale(state, changes);
     mend_places(state, changes);
+    mend_limits(state, changes);
     mend_environment(state, changes);
     mend_team(state, changes);
     end_children(state, changes);

@@ -18,6 +18,7 @@
 #include <omp.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 /* ---- while it is loaded ---- */
@@ -212,6 +213,20 @@ static int sets_environment(const struct kvg_attention_args *a)
     return setenv("KVG_LEFT_BEHIND", "1", 1);
 }
 
+static int sets_a_timer(const struct kvg_attention_args *a)
+{
+    right(a);
+    alarm(1000);
+    return KVG_OK;
+}
+
+static int limits_itself(const struct kvg_attention_args *a)
+{
+    const struct rlimit none = {0, 0};
+    right(a);
+    return setrlimit(RLIMIT_CORE, &none);
+}
+
 static void *spin(void *unused)
 {
     for (volatile int on = 1; on;)
@@ -286,6 +301,8 @@ static struct kvg_kernel all[] = {
     ACCIDENT(pins_itself),
     ACCIDENT(sets_openmp),
     ACCIDENT(sets_environment),
+    ACCIDENT(sets_a_timer),
+    ACCIDENT(limits_itself),
     ACCIDENT(leaves_a_thread),
     ACCIDENT(leaves_a_daemon),
     ACCIDENT(leaves_a_daemon_and_dies),

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -154,11 +155,18 @@ static void settings(void **state)
         {"accident/changes_folder", "the working directory (/) (put back)"},
         {"accident/changes_umask", "the umask (777) (put back)"},
         {"accident/sets_openmp", "the number of OpenMP threads (7), dynamic teams of OpenMP (put back)"},
+        {"accident/sets_a_timer", "a timer (put back)"},
         {"accident/sets_environment", "the environment (put back)"}};
     struct kvg_worker *worker = start(60);
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         expect(worker, cases[i].kernel, 1, 40, KVG_PASSED, cases[i].left);
+        expect_peace(worker, 41);
+    }
+    struct rlimit cores;
+    if (getrlimit(RLIMIT_CORE, &cores) == 0 && cores.rlim_max > 0) {
+        expect(worker, "accident/limits_itself", 1, 40, KVG_PASSED,
+               "resource limit 4 (the process was replaced)");
         expect_peace(worker, 41);
     }
     if (sysconf(_SC_NPROCESSORS_ONLN) > 1) {
