@@ -1,5 +1,6 @@
 # Plug-ins that fail while they are loaded or asked: a message and exit code 4, or a row. Never a hang or a crash of kvgauge.
 ${CC:-cc} -O1 -shared -fPIC -fopenmp -I "$KVG_SOURCE/kernels" -o accidents.so "$KVG_SOURCE/tests/plugins/accidents.c" -lm -lpthread || exit 1
+export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}handle_segv=0:handle_sigbus=0 # the signals themselves end a process
 try() { timeout 60 "$KVGAUGE" "$@" > out 2> err; code=$?; echo "exit $code: $(sed 's/^kvgauge: //; s/--plugin .*accidents.so: //' err | head -1)"; }
 for where in constructor entry; do
     for how in aborts exits crashes hangs; do
