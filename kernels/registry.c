@@ -259,7 +259,7 @@ int kvg_registry_open(const char *path, const struct kvg_kernel *const **list, i
 int kvg_registry_load(const char *path, char *why, size_t size)
 {
     const struct kvg_kernel *const *list = NULL;
-    int64_t count;
+    int64_t count = 0;
 
     return kvg_registry_open(path, &list, &count, why, size) || kvg_registry_add(path, list, count, why, size)
                ? -1

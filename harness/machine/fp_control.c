@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) || defined(__cppcheck__)
 #include <xmmintrin.h>
 #define FLAGS UINT64_C(0x3f) /* of MXCSR: exceptions that have happened */
 #define ROUNDING 13          /* first of two bits */

@@ -100,7 +100,10 @@ static int64_t find_number(const struct numbers *list, int n)
 static struct descriptor describe(int fd)
 {
     struct stat s;
-    return fstat(fd, &s) ? (struct descriptor){0} : (struct descriptor){s.st_dev, s.st_ino};
+    struct descriptor d = {0};
+    if (fstat(fd, &s) == 0)
+        d = (struct descriptor){s.st_dev, s.st_ino};
+    return d;
 }
 
 static char **copy_environment(void)
@@ -361,7 +364,8 @@ static int64_t count_running(const struct kvg_state *s, const struct numbers *no
     return running;
 }
 
-/* Threads of OpenMP spin for less than a millisecond before they sleep, unless the user wants them to spin. */
+/* Threads of OpenMP spin for less than a millisecond before they sleep, unless the user wants them to spin. On a busy
+ * machine they wait for a CPU first: only a thread that runs for a quarter of a second counts. */
 static void find_threads(const struct kvg_state *s, int64_t allowed, struct kvg_state_changes *changes)
 {
     static struct numbers now;
@@ -371,7 +375,7 @@ static void find_threads(const struct kvg_state *s, int64_t allowed, struct kvg_
     int64_t added = 0, running = policy && strcasecmp(policy, "active") == 0 ? 0 : count_running(s, &now);
     for (int64_t i = 0; i < now.count; i++)
         added += find_number(&s->tasks, now.of[i]) < 0;
-    for (int look = 0; running && look < 3; look++) {
+    for (int look = 0; running && look < 25; look++) {
         nanosleep(&pause, NULL);
         running = count_running(s, &now);
     }

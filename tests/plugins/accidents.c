@@ -242,6 +242,21 @@ static int leaves_a_thread(const struct kvg_attention_args *a)
     return left++ ? KVG_OK : pthread_create(&thread, NULL, spin, NULL);
 }
 
+static void *sleep_on(void *unused)
+{
+    for (;;)
+        pause();
+    return unused;
+}
+
+/* One thread more with each call. */
+static int leaves_sleepers(const struct kvg_attention_args *a)
+{
+    pthread_t thread;
+    right(a);
+    return pthread_create(&thread, NULL, sleep_on, NULL);
+}
+
 /* A process that has left the session of the worker, and so is in no group that can be killed as one. */
 static int leaves_a_daemon(const struct kvg_attention_args *a)
 {
@@ -304,6 +319,7 @@ static struct kvg_kernel all[] = {
     ACCIDENT(sets_a_timer),
     ACCIDENT(limits_itself),
     ACCIDENT(leaves_a_thread),
+    ACCIDENT(leaves_sleepers),
     ACCIDENT(leaves_a_daemon),
     ACCIDENT(leaves_a_daemon_and_dies),
     ASKED(supports_aborts),
