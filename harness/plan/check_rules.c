@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#include "plugins.h"
+
 /* Multiplications of one call, and elements of a cache, above which a case takes a plain kernel too long. */
 #define MOST_PRODUCTS (INT64_C(1) << 24)
 #define MOST_ELEMENTS (INT64_C(1) << 22)
@@ -37,7 +39,7 @@ static int has_coarse_logits(const struct kvg_kernel *kernel, const struct kvg_c
     struct kvg_problem problem;
     kvg_case_problem(c, &problem);
     if (kernel->arithmetic && c->phase != KVG_PHASE_STORE)
-        kernel->arithmetic(&problem, problem.max_seq_len, &a);
+        kvg_plugins_arithmetic(kernel, &problem, problem.max_seq_len, &a);
     return a.qk_accumulator_bits < 24 || a.pv_accumulator_bits < 24 ||
            (c->phase != KVG_PHASE_STORE && (a.qk_chain > 0 ? a.qk_chain : c->head_dim) > FAR_CHAIN);
 }

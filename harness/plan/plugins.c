@@ -46,17 +46,19 @@ struct description {
     uint64_t features;
 };
 
-enum question_kind { TAKES, RANK };
+enum question_kind { TAKES, RANK, ARITHMETIC };
 struct question {
     uint64_t magic, number;
     enum question_kind kind;
     int64_t kernel; /* number of the kernel among those of all plug-ins */
     struct kvg_problem problem;
+    int64_t seq_len; /* ARITHMETIC */
 };
 
 struct answer {
     uint64_t magic, number;
     int value;
+    struct kvg_arithmetic arithmetic;
     char why[WHY];
 };
 
@@ -173,8 +175,12 @@ static void reply(int socket, const struct kvg_kernel *kernel, const struct ques
     memset(&a, 0, sizeof a);
     a.magic = MAGIC;
     a.number = q->number;
-    a.value = q->kind == RANK ? kvg_kernel_rank(kernel, &q->problem)
-                              : kvg_kernel_takes(kernel, &q->problem, a.why, sizeof a.why) != 0;
+    if (q->kind == RANK)
+        a.value = kvg_kernel_rank(kernel, &q->problem);
+    else if (q->kind == ARITHMETIC)
+        kernel->arithmetic(&q->problem, q->seq_len, &a.arithmetic);
+    else
+        a.value = kvg_kernel_takes(kernel, &q->problem, a.why, sizeof a.why) != 0;
     a.why[sizeof a.why - 1] = '\0';
     say(socket, &a, sizeof a);
 }
@@ -468,9 +474,10 @@ static int wake_child(char *why, size_t size)
     return 0;
 }
 
-static int ask(int64_t kernel, enum question_kind kind, const struct kvg_problem *problem,
+static int ask(int64_t kernel, enum question_kind kind, const struct kvg_problem *problem, int64_t seq_len,
                struct answer *answer)
 {
+    static const char *const subjects[] = {"what it supports", "its rank", "its arithmetic"};
     struct stand_in *s = host.kernels[kernel];
     struct question q;
     if (s->deaths >= MOST_DEATHS) {
@@ -484,6 +491,7 @@ static int ask(int64_t kernel, enum question_kind kind, const struct kvg_problem
     q.kind = kind;
     q.kernel = kernel;
     q.problem = *problem;
+    q.seq_len = seq_len;
     char why[WHY] = "";
     int failed = wake_child(why, sizeof why);
     if (!failed &&
@@ -499,8 +507,7 @@ static int ask(int64_t kernel, enum question_kind kind, const struct kvg_problem
         return 0;
     /* A kernel that hangs is not asked again: every question would take as long. */
     s->deaths = kvg_now() - asked >= host.seconds ? MOST_DEATHS : s->deaths + 1;
-    snprintf(answer->why, sizeof answer->why, "%.400s when the kernel was asked for %s", why,
-             kind == RANK ? "its rank" : "what it supports");
+    snprintf(answer->why, sizeof answer->why, "%.400s when the kernel was asked for %s", why, subjects[kind]);
     memcpy(s->last_words, answer->why, sizeof s->last_words);
     return -1;
 }
@@ -512,7 +519,7 @@ int kvg_plugins_take(const struct kvg_kernel *kernel, const struct kvg_problem *
     const int64_t number = number_of(kernel);
     if (number < 0)
         return kvg_kernel_takes(kernel, problem, why, size);
-    const int failed = ask(number, TAKES, problem, &answer);
+    const int failed = ask(number, TAKES, problem, 0, &answer);
     snprintf(why, size, "%s", answer.why);
     return failed ? -1 : answer.value;
 }
@@ -527,7 +534,7 @@ int kvg_plugins_rank(const struct kvg_kernel *kernel, const struct kvg_problem *
         *rank = kvg_kernel_rank(kernel, problem);
     if (!kvg_plugins_has(kernel) || !kvg_plugins_has_rank_for(kernel))
         return 0;
-    if (ask(number, RANK, problem, &answer)) {
+    if (ask(number, RANK, problem, 0, &answer)) {
         snprintf(why, size, "%s", answer.why);
         return -1;
     }
@@ -539,4 +546,19 @@ int kvg_plugins_has_rank_for(const struct kvg_kernel *kernel)
 {
     const int64_t number = number_of(kernel);
     return number < 0 ? kernel->rank_for != NULL : (host.kernels[number]->description.has & HAS_RANK) != 0;
+}
+
+int kvg_plugins_arithmetic(const struct kvg_kernel *kernel, const struct kvg_problem *problem,
+                           int64_t seq_len, struct kvg_arithmetic *out)
+{
+    struct answer answer;
+    const int64_t number = number_of(kernel);
+    if (number < 0) {
+        kernel->arithmetic(problem, seq_len, out);
+        return 0;
+    }
+    if (ask(number, ARITHMETIC, problem, seq_len, &answer))
+        return -1;
+    *out = answer.arithmetic;
+    return 0;
 }

@@ -31,6 +31,10 @@ int kvg_plugins_take(const struct kvg_kernel *kernel, const struct kvg_problem *
  * then *rank is kernel->rank. */
 int kvg_plugins_rank(const struct kvg_kernel *kernel, const struct kvg_problem *problem, int *rank, char *why,
                      size_t size);
+/* As kernel->arithmetic, for any kernel of the registry that has it. -1 if the child died or did not answer; then *out is
+ * as before. */
+int kvg_plugins_arithmetic(const struct kvg_kernel *kernel, const struct kvg_problem *problem,
+                           int64_t seq_len, struct kvg_arithmetic *out);
 /* 1 if the rank of the kernel depends on the problem. */
 int kvg_plugins_has_rank_for(const struct kvg_kernel *kernel);
 /* Ends the child. A later question starts another. */

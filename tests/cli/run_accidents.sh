@@ -31,3 +31,7 @@ try run --plugin ./accidents.so --kernel best $shape --dry-run
 echo "--- asked by check"
 try check accident/supports_aborts --plugin ./accidents.so --context 17 --heads 4/2 --head-dim 64 --input normal --block-size 16 --batch 2 --threads 1 --window 0 --views dense --path dequant --layout NHD --quiet
 grep -c SIGABRT out | sed 's/[1-9][0-9]*/some/'
+echo "--- check plans with the arithmetic that the plug-in declares: lengths one beside tiles of 96, far logits"
+"$KVGAUGE" check accident/tile_96 --plugin ./accidents.so --dry-run 2> /dev/null > cases
+grep -oE 'context=(95|96|97|193) ' cases | sort -u
+grep -c 'input=far_logits' cases | sed 's/[1-9][0-9]*/some/'

@@ -65,6 +65,13 @@ static int supports_hangs(const struct kvg_problem *p, char *why, size_t size)
     return 0;
 }
 
+/* No accident: what it declares must reach the process that plans a check. */
+static void tile_of_96(const struct kvg_problem *p, int64_t seq_len, struct kvg_arithmetic *out)
+{
+    arithmetic(p, seq_len, out);
+    out->tile = 96;
+}
+
 static int rank_aborts(const struct kvg_problem *p)
 {
     (void)p;
@@ -298,6 +305,14 @@ static struct kvg_kernel all[] = {
      .rank = -1,
      .supports = supports,
      .arithmetic = arithmetic,
+     .attention = right},
+    {.abi_version = KVG_KERNEL_ABI_VERSION,
+     .struct_size = sizeof(struct kvg_kernel),
+     .name = "accident/tile_96",
+     .summary = "no accident: tiles of 96 keys",
+     .rank = -1,
+     .supports = supports,
+     .arithmetic = tile_of_96,
      .attention = right},
     ACCIDENT(forks),
     ACCIDENT(scribbles),
