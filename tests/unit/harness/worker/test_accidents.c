@@ -178,12 +178,14 @@ static void settings(void **state)
     kvg_worker_stop(worker);
 }
 
-/* Number of processes `sleep 98761`, which only the plug-in starts. */
-static int daemons(void)
+/* Number of processes `sleep SECONDS`, which only the plug-in of this test starts. */
+static int daemons(const char *seconds)
 {
+    char command[256];
     int n = -1;
-    FILE *f =
-        popen("cat /proc/[0-9]*/cmdline 2> /dev/null | tr '\\0' ' ' | grep -o 'sleep [9]8761 ' | wc -l", "r");
+    snprintf(command, sizeof command,
+             "cat /proc/[0-9]*/cmdline 2> /dev/null | tr '\\0' ' ' | grep -o 'slee[p] %s ' | wc -l", seconds);
+    FILE *f = popen(command, "r");
     assert_non_null(f);
     assert_int_equal(fscanf(f, "%d", &n), 1);
     pclose(f);
@@ -192,18 +194,21 @@ static int daemons(void)
 
 static void threads_and_processes(void **state)
 {
-    struct kvg_worker *worker = start(60);
+    char seconds[32];
     (void)state;
+    snprintf(seconds, sizeof seconds, "%d", 100000 + (int)getpid());
+    setenv("KVG_ACCIDENT_SECONDS", seconds, 1);
+    struct kvg_worker *worker = start(60);
     expect(worker, "accident/leaves_a_thread", 1, 40, KVG_PASSED,
            "1 running thread (the process was replaced)");
     expect_peace(worker, 41);
     expect(worker, "accident/leaves_sleepers", 1, 40, KVG_PASSED, " threads (the process was replaced)");
     expect_peace(worker, 41);
     expect(worker, "accident/leaves_a_daemon", 1, 40, KVG_PASSED, "2 child processes (put back)");
-    assert_int_equal(daemons(), 0);
+    assert_int_equal(daemons(seconds), 0);
     expect_peace(worker, 41);
     expect(worker, "accident/leaves_a_daemon_and_dies", 1, 40, KVG_CRASHED, "");
-    assert_int_equal(daemons(), 0);
+    assert_int_equal(daemons(seconds), 0);
     expect_peace(worker, 41);
     kvg_worker_stop(worker);
 }
