@@ -31,8 +31,14 @@
  *              must not read before the first or past the last element of an input, even if it does not use
  *              what it reads: the memory beside an input may have no access.
  *   outputs    `out`, `lse` and `workspace` arrive with undefined content.
- *   errors     Every entry point returns KVG_OK or a negative KVG_E* value. A kernel never prints and never
- *              exits.
+ *   errors     Every entry point returns KVG_OK or a negative KVG_E* value. A kernel never prints, never exits
+ *              and returns once: a process that it forks must not return.
+ *   state      A call leaves the process as it found it. Floating-point control (rounding mode, flushing of
+ *              subnormals, x87 precision) is restored before the call returns, in every thread that the kernel
+ *              shares with others; the row of a plug-in's kernel that does not is incorrect. The rest is signal
+ *              handlers and mask, locale, working directory, umask, CPU affinity, timers, resource limits, settings of OpenMP, environment,
+ *              descriptors, child processes, and threads except a pool that sleeps between calls. It is put back
+ *              after the row, or the process is replaced, and the row names what was left.
  *   growth     A new term of attention is a new bit of `features` and, where it needs them, new fields at the
  *              end of a struct. They are zero in a problem that does not have the bit, and a kernel is given
  *              only problems whose bits it has. So a kernel that was built before a term existed stays right.
@@ -344,11 +350,14 @@ struct kvg_attention_args {
     const int32_t *prefix_lens; /* [batch] with KVG_FEATURE_PREFIX_MASK, else NULL. May exceed seq_lens */
 };
 
+#define KVG_KERNEL_NAME_MAX 63
 struct kvg_kernel {
     uint32_t abi_version; /* KVG_KERNEL_ABI_VERSION */
     uint32_t struct_size; /* sizeof(struct kvg_kernel) */
-    const char *name;     /* "device/what_isa", unique: "cpu/dequant_avx512" */
-    const char *summary;  /* one line for `kvgauge list --kernels` */
+    /* "device/what_isa", unique: "cpu/dequant_avx512". Letters, digits, '_', '.', '+' and '-', in parts that are
+     * not empty between '/'; at most KVG_KERNEL_NAME_MAX characters. Not "best", and not "predict/...". */
+    const char *name;
+    const char *summary; /* one line for `kvgauge list --kernels` */
     enum kvg_device_kind device;
     /* Of the kernels that support a problem, `kernel=best` takes the one of highest rank; of equal ranks,
      * the one listed first. Every built-in CPU kernel has a rank below 100. */

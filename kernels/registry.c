@@ -9,6 +9,8 @@
 #include "cpu/cpu.h"
 
 #include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,6 +103,45 @@ static int refuse(char *why, size_t size, const char *format, ...)
     return -1;
 }
 
+/* A name stands in case strings, in lists of the command line and in globs. So its characters are letters, digits
+ * and a few marks, in parts between slashes. */
+static int check_name(const char *path, const char *name, char *why, size_t size)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.+-";
+    const char *part = name;
+    const size_t length = strnlen(name, KVG_KERNEL_NAME_MAX + 1);
+
+    if (length > KVG_KERNEL_NAME_MAX)
+        return refuse(why, size, "%s: the kernel name '%.*s...' has more than %d characters", path, 20, name,
+                      KVG_KERNEL_NAME_MAX);
+    for (;;) {
+        const size_t n = strspn(part, letters);
+        const unsigned char c = (unsigned char)part[n];
+        if (c && c != '/' && (c < 33 || c > 126)) /* not printed: it may be a newline */
+            return refuse(
+                why, size,
+                "%s: the name of a kernel, '%.*s...', has a byte 0x%02x; letters, digits, '_', '.', "
+                "'+', '-' and '/' would be right",
+                path, (int)(part + n - name), name, c);
+        if (c && c != '/')
+            return refuse(why, size,
+                          "%s: the kernel name '%.*s...' has a '%c'; letters, digits, '_', '.', '+', '-' and "
+                          "'/' would be right",
+                          path, (int)(part + n - name), name, c);
+        if (n == 0)
+            return refuse(why, size, "%s: the kernel name '%s' has an empty part", path, name);
+        if (!c)
+            break;
+        part += n + 1;
+    }
+    if (strcmp(name, "best") == 0 || strncmp(name, "predict/", 8) == 0)
+        return refuse(why, size,
+                      "%s: the kernel name '%s' is reserved: kernel=best and kernel=predict/... "
+                      "mean no kernel of that name",
+                      path, name);
+    return 0;
+}
+
 /* 0 if entry i of a plug-in may be listed. No field after abi_version is read before the version matches. */
 static int check_kernel(const char *path, const struct kvg_kernel *const *list, int64_t i, char *why,
                         size_t size)
@@ -126,6 +167,12 @@ static int check_kernel(const char *path, const struct kvg_kernel *const *list, 
 
     if (!kernel->name || !kernel->name[0] || !kernel->summary || !kernel->supports)
         return refuse(why, size, "%s: kernel %lld lacks a name, a summary or `supports`", path, (long long)i);
+    if (check_name(path, kernel->name, why, size))
+        return -1;
+    for (const char *c = kernel->summary; *c; c++)
+        if ((unsigned char)*c < 32 || *c == 127)
+            return refuse(why, size, "%s: the summary of kernel '%s' is not one line of text", path,
+                          kernel->name);
     if (!kernel->store && !kernel->quantize_q && !kernel->attention) {
         return refuse(why, size, "%s: kernel '%s' has no entry point (store, quantize_q or attention)", path,
                       kernel->name);
@@ -163,31 +210,68 @@ int kvg_registry_add(const char *path, const struct kvg_kernel *const *list, int
     return 0;
 }
 
-int kvg_registry_load(const char *path, char *why, size_t size)
+/* 1 if the symbol at this address is a function, as far as its object says. */
+static int is_function(const void *address)
 {
-    const char *name = strchr(path, '/') ? path : NULL;
-    char here[4096];
-    void *object;
-    kvg_plugin_kernels_fn kernels;
-    int64_t count = 0;
+    Dl_info info;
+    const ElfW(Sym) *symbol = NULL;
 
-    if (!name) { /* without a slash dlopen would search the library path instead of this folder */
-        snprintf(here, sizeof here, "./%s", path);
-        name = here;
-    }
-    object = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (!dladdr1(address, &info, (void **)&symbol, RTLD_DL_SYMENT) || !symbol)
+        return 1;
+    const int type = symbol->st_info & 15;
+    return type != STT_OBJECT && type != STT_TLS && type != STT_COMMON;
+}
+
+static void *open_object(const char *path)
+{
+    char here[4096];
+
+    if (strchr(path, '/'))
+        return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    /* without a slash dlopen would search the library path instead of this folder */
+    snprintf(here, sizeof here, "./%s", path);
+    return dlopen(here, RTLD_NOW | RTLD_LOCAL);
+}
+
+int kvg_registry_open(const char *path, const struct kvg_kernel *const **list, int64_t *count, char *why,
+                      size_t size)
+{
+    kvg_plugin_kernels_fn kernels;
+    void *object = open_object(path);
+
+    *count = 0;
     if (!object)
         return refuse(why, size, "cannot load the plug-in: %s", dlerror());
     *(void **)&kernels = dlsym(object, KVG_PLUGIN_SYMBOL);
-    if (!kernels) {
+    if (!kernels)
         refuse(why, size, "%s: no symbol %s; see kernels/README.md", path, KVG_PLUGIN_SYMBOL);
-    } else {
-        const struct kvg_kernel *const *list = kernels(&count);
-        if (kvg_registry_add(path, list, count, why, size) == 0)
-            return 0; /* stays loaded until the process ends: the list points into it */
+    else if (!is_function(*(void **)&kernels))
+        refuse(why, size, "%s: %s is a variable; a function would be right; see kernels/README.md", path,
+               KVG_PLUGIN_SYMBOL);
+    else {
+        *list = kernels(count);
+        return 0; /* stays loaded until the process ends: the list points into it */
     }
     dlclose(object);
     return -1;
+}
+
+int kvg_registry_load(const char *path, char *why, size_t size)
+{
+    const struct kvg_kernel *const *list = NULL;
+    int64_t count = 0;
+
+    return kvg_registry_open(path, &list, &count, why, size) || kvg_registry_add(path, list, count, why, size)
+               ? -1
+               : 0;
+}
+
+int kvg_registry_is_builtin(const struct kvg_kernel *kernel)
+{
+    for (int64_t i = 0; i < plugins.count; i++)
+        if (plugins.kernel[i] == kernel)
+            return 0;
+    return 1;
 }
 
 int kvg_kernel_has_entry(const struct kvg_kernel *kernel, enum kvg_phase phase)
@@ -229,24 +313,37 @@ static int ask_itself(void *context, const struct kvg_kernel *kernel, const stru
     return kvg_kernel_takes(kernel, problem, why, size);
 }
 
-const struct kvg_kernel *kvg_registry_best(const struct kvg_problem *problem, kvg_supports_fn supports,
-                                           void *context, char *why, size_t size)
+static int rank_itself(void *context, const struct kvg_kernel *kernel, const struct kvg_problem *problem)
+{
+    (void)context;
+    return kvg_kernel_rank(kernel, problem);
+}
+
+const struct kvg_kernel *kvg_registry_best_by(const struct kvg_problem *problem,
+                                              const struct kvg_registry_questions *ask, char *why,
+                                              size_t size)
 {
     const struct kvg_kernel *best = NULL, *kernel;
     int best_rank = 0;
 
-    if (!supports)
-        supports = ask_itself;
     refuse(why, size, "no kernel has the entry point that this phase needs");
     for (int64_t i = 0; (kernel = kvg_registry_get(i)) != NULL; i++) {
         if (!kvg_kernel_has_entry(kernel, problem->phase))
             continue;
-        const int rank = kvg_kernel_rank(kernel, problem);
+        const int rank = ask->rank(ask->context, kernel, problem);
         /* The rank first: `supports` may start a process to find its answer. */
-        if ((!best || rank > best_rank) && supports(context, kernel, problem, why, size)) {
+        if ((!best || rank > best_rank) && ask->supports(ask->context, kernel, problem, why, size)) {
             best = kernel;
             best_rank = rank;
         }
     }
     return best;
+}
+
+const struct kvg_kernel *kvg_registry_best(const struct kvg_problem *problem, kvg_supports_fn supports,
+                                           void *context, char *why, size_t size)
+{
+    const struct kvg_registry_questions ask = {supports ? supports : ask_itself, rank_itself, context};
+
+    return kvg_registry_best_by(problem, &ask, why, size);
 }

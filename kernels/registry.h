@@ -14,8 +14,14 @@ int kvg_registry_has_cuda(void);
 const struct kvg_kernel *kvg_registry_get(int64_t i); /* in order of registration; NULL past the end */
 const struct kvg_kernel *kvg_registry_find(const char *name); /* NULL if the name is unknown */
 /* Loads the plug-in `path`. Returns 0, or -1 with one sentence in why[0..size): no such file, no symbol,
- * another ABI version, or a name that is taken. */
+ * another ABI version, a name that a case string cannot hold, or a name that is taken or reserved. Code of the
+ * plug-in runs: it may end the process or never return. */
 int kvg_registry_load(const char *path, char *why, size_t size);
+/* As kvg_registry_load, but gives the list of kernels and does not add or check it. */
+int kvg_registry_open(const char *path, const struct kvg_kernel *const **list, int64_t *count, char *why,
+                      size_t size);
+/* 0 if the kernel was added by kvg_registry_load or kvg_registry_add. */
+int kvg_registry_is_builtin(const struct kvg_kernel *kernel);
 /* Adds kernels of the program itself, under the same rules as a plug-in. `who` names them in the error.
  * The kernels must live until the process ends; the list is copied. Returns 0, or -1 with one sentence in
  * why. */
@@ -37,5 +43,14 @@ typedef int (*kvg_supports_fn)(void *context, const struct kvg_kernel *kernel,
  * kvg_kernel_takes decides. */
 const struct kvg_kernel *kvg_registry_best(const struct kvg_problem *problem, kvg_supports_fn supports,
                                            void *context, char *why, size_t size);
+/* As kvg_registry_best, for a caller that has its own ways to ask for both. */
+struct kvg_registry_questions {
+    kvg_supports_fn supports;
+    int (*rank)(void *context, const struct kvg_kernel *kernel, const struct kvg_problem *problem);
+    void *context;
+};
+const struct kvg_kernel *kvg_registry_best_by(const struct kvg_problem *problem,
+                                              const struct kvg_registry_questions *ask, char *why,
+                                              size_t size);
 
 #endif

@@ -571,6 +571,7 @@ int kvg_cmd_check(int argc, char **argv)
     kvg_options_parse(&kvg_check_argp, argc, argv, &command);
     command.run.plugins = command.plan.n_plugins ? command.plan.plugins : NULL;
     command.run.verify_only = 1;
+    command.plan.plugin_seconds = command.run.timeout;
     struct check check = {.command = &command};
     if (kvg_plan_options_load_plugins(&command.plan, &error) ||
         kvg_check_space_make(command.kernel, &command.plan.request, &check.space, &error))

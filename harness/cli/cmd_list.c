@@ -12,6 +12,7 @@
 #include "commands.h"
 #include "harness/inputs/inputs.h"
 #include "options.h"
+#include "harness/plan/plugins.h"
 #include "harness/plan/shipped.h"
 #include "harness/plan/suite.h"
 
@@ -81,7 +82,7 @@ static int list_cases(const struct list_options *o)
 
 /* ------------------------------------------------------------------------------------------ kernels */
 
-/* 1 when the kernel takes some problem on this machine. Tried are default problems of every phase that it has
+/* 1 when the kernel takes some problem on this machine; -1 when the process that asked it died or hung. Tried are default problems of every phase that it has
  * an entry point for, with every path and dtype that go together. `why` receives the last refusal. */
 static int runs_here(const struct kvg_kernel *kernel, char *why, size_t size)
 {
@@ -100,8 +101,9 @@ static int runs_here(const struct kvg_kernel *kernel, char *why, size_t size)
                     kvg_case_without_meaning(&c, unused, sizeof unused))
                     continue;
                 kvg_case_problem(&c, &problem);
-                if (kvg_kernel_takes(kernel, &problem, why, size))
-                    return 1;
+                const int takes = kvg_plugins_take(kernel, &problem, why, size);
+                if (takes)
+                    return takes;
             }
     return 0;
 }
@@ -115,13 +117,10 @@ static const char *what_it_does(const struct kvg_kernel *kernel)
     return kernel->store ? "store" : kernel->quantize_q ? "quantize_q" : "nothing";
 }
 
-/* "40", or "33/40/40": the ranks in decode, append and prefill, each of the default case. */
-static void rank_text(const struct kvg_kernel *kernel, char *text, size_t size)
+/* "40", or "33/40/40": the ranks in decode, append and prefill, each of the default case. -1 with the reason if the
+ * kernel was asked and did not answer. */
+static int rank_text(const struct kvg_kernel *kernel, char *text, size_t size, char *why, size_t why_size)
 {
-    if (!kernel->rank_for) {
-        snprintf(text, size, "%d", kernel->rank);
-        return;
-    }
     int rank[3];
     for (int i = 0; i < 3; i++) {
         struct kvg_problem problem;
@@ -130,9 +129,30 @@ static void rank_text(const struct kvg_kernel *kernel, char *text, size_t size)
         c.phase = (enum kvg_phase)(KVG_PHASE_DECODE + i);
         kvg_case_complete(&c, NULL); /* cannot fail for the default case */
         kvg_case_problem(&c, &problem);
-        rank[i] = kvg_kernel_rank(kernel, &problem);
+        if (kvg_plugins_rank(kernel, &problem, &rank[i], why, why_size)) {
+            snprintf(text, size, "?");
+            return -1;
+        }
     }
-    snprintf(text, size, "%d/%d/%d", rank[0], rank[1], rank[2]);
+    if (kvg_plugins_has_rank_for(kernel))
+        snprintf(text, size, "%d/%d/%d", rank[0], rank[1], rank[2]);
+    else
+        snprintf(text, size, "%d", rank[0]);
+    return 0;
+}
+
+/* One line of the table. -1 with the reason if the kernel was asked and did not answer. */
+static int print_kernel(const struct kvg_kernel *kernel, int width, char *why, size_t size)
+{
+    char rank[48], refusal[256];
+    const int here = runs_here(kernel, refusal, sizeof refusal);
+    const int ranked = rank_text(kernel, rank, sizeof rank, why, size);
+    if (here < 0)
+        snprintf(why, size, "%s", refusal);
+    printf("%-*s  %-16s  %8s  %-4s  %s%s%s%s\n", width, kernel->name, what_it_does(kernel), rank,
+           here > 0 ? "yes" : "no", kernel->summary, here > 0 ? "" : " (", here > 0 ? "" : refusal,
+           here > 0 ? "" : ")");
+    return here < 0 || ranked < 0 ? -1 : 0;
 }
 
 /* 1 if one of the globs that --kernel gives, separated by commas, matches; also without --kernel. */
@@ -152,7 +172,7 @@ static int is_wanted(const struct list_options *o, const char *name)
 
 static int list_kernels(const struct list_options *o)
 {
-    int width = (int)strlen("kernel"), wanted = 0;
+    int width = (int)strlen("kernel"), wanted = 0, code = KVG_EXIT_OK;
     struct kvg_error error;
     if (kvg_plan_options_load_plugins(&o->plan, &error))
         return kvg_error_report(&error);
@@ -172,15 +192,16 @@ static int list_kernels(const struct list_options *o)
     printf("%-*s  %-16s  %8s  %-4s  %s\n", width, "kernel", "does", "rank", "here", "summary");
     for (int64_t i = 0; i < kvg_registry_count(); i++) {
         const struct kvg_kernel *kernel = kvg_registry_get(i);
-        char why[256], rank[48];
+        char why[256];
         if (!is_wanted(o, kernel->name))
             continue;
-        int here = runs_here(kernel, why, sizeof why);
-        rank_text(kernel, rank, sizeof rank);
-        printf("%-*s  %-16s  %8s  %-4s  %s%s%s%s\n", width, kernel->name, what_it_does(kernel), rank,
-               here ? "yes" : "no", kernel->summary, here ? "" : " (", here ? "" : why, here ? "" : ")");
+        if (print_kernel(kernel, width, why, sizeof why)) {
+            kvg_fail(&error, KVG_EXIT_USAGE, "kernel %s: %s", kernel->name, why);
+            code = kvg_error_report(&error);
+        }
     }
-    return KVG_EXIT_OK;
+    kvg_plugins_rest();
+    return code;
 }
 
 /* ------------------------------------------------------------------------------------------ inputs */

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/registry.h"
+#include "harness/plan/plugins.h"
 #include "results/file.h"
 #include "results/journal.h"
 #include "harness/case/words.h"
@@ -216,13 +216,14 @@ void kvg_options_parse(const struct argp *argp, int argc, char **argv, void *inp
 
 /* ------------------------------------------------------------------------------------------ to a plan */
 
+/* Time to load a plug-in and to answer a question about a kernel, for a command that has no --timeout. */
+#define PLUGIN_SECONDS 60
+
 int kvg_plan_options_load_plugins(const struct kvg_plan_options *options, struct kvg_error *error)
 {
-    char why[512];
-    for (int64_t i = 0; i < options->n_plugins; i++)
-        if (kvg_registry_load(options->plugins[i], why, sizeof why))
-            return kvg_fail(error, KVG_EXIT_USAGE, "--plugin %s: %s", options->plugins[i], why);
-    return 0;
+    const double seconds = options->plugin_seconds > 0 ? options->plugin_seconds : PLUGIN_SECONDS;
+    return options->plugins_here ? kvg_plugins_load(options->plugins, options->n_plugins, seconds, error)
+                                 : kvg_plugins_list(options->plugins, options->n_plugins, seconds, error);
 }
 
 static int look_up_in_file(const char *file, const char *id, char text[KVG_CASE_STRING_MAX],

@@ -41,6 +41,9 @@ struct kvg_plan_options {
         *plugins[KVG_MAX_PLUGINS + 1]; /* --plugin FILE.so, NULL-terminated (as kvg_run_options wants) */
     int64_t n_plugins;
     int64_t n_filters; /* of --filter */
+    double
+        plugin_seconds; /* to load a plug-in, and to answer a question about a kernel; 0 = the usual limit */
+    int plugins_here;   /* 1: the kernels of plug-ins will be called in this process */
 };
 
 /* --suite, --filter, --case, --file, --plugin, and one option for each axis (--kv-cache-dtype; --kv_cache_dtype works
@@ -57,7 +60,7 @@ void kvg_options_parse(const struct argp *argp, int argc, char **argv, void *inp
 int kvg_plan_options_make_plan(const struct kvg_plan_options *options, struct kvg_plan *plan,
                                struct kvg_error *error);
 
-/* Loads the plug-ins alone. 0, or -1 with the error. */
+/* Loads the plug-ins alone (harness/plan/plugins.h). 0, or -1 with the error. */
 int kvg_plan_options_load_plugins(const struct kvg_plan_options *options, struct kvg_error *error);
 /* Prints the case strings on stdout, one a line. */
 void kvg_plan_print_cases(const struct kvg_plan *plan);

@@ -57,7 +57,9 @@ static const struct argp_option options[] = {
      "Constants of calibration random_tokens: scale = absmax / constant (default 200,200,100).", 1},
     {"profile", KEY_PROFILE, NULL, 0,
      "Run each kernel once, in this process and inside an NVTX range, for a profiler (ncu, nsys, perf). "
-     "Nothing is verified or timed, and no file is written.",
+     "Nothing is verified or timed, and no file is written. The range is named by the case, with ':' for "
+     "'/', "
+     "and holds only what the kernel launches.",
      1},
     {NULL, 0, NULL, 0, "Output:", 2},
     {"out", KEY_OUT, "FILE.h5", 0,
@@ -293,7 +295,10 @@ void kvg_run_command_free(struct kvg_run_command *command)
 
 int kvg_run_command_read(int argc, char **argv, struct kvg_run_command *command, struct kvg_error *error)
 {
-    if (parse_command(argc, argv, command, error))
+    if (parse_command(argc, argv, command, error) ||
+        (command->resume && !names_cases(argc, argv, command) && recall(command, error)))
         return -1;
-    return command->resume && !names_cases(argc, argv, command) ? recall(command, error) : 0;
+    command->plan.plugin_seconds = command->run.timeout;
+    command->plan.plugins_here = command->run.profile;
+    return 0;
 }

@@ -4,6 +4,9 @@
  */
 #include "buffers.h"
 
+#include <unistd.h>
+
+#include "session_state.h"
 #include "verdict.h"
 
 void *kvg_buffer_alloc(struct kvg_execution *x, const char *name, int64_t bytes)
@@ -66,7 +69,21 @@ int kvg_buffers_check_all(struct kvg_execution *x)
     return check(x, kvg_prepared_check);
 }
 
-int kvg_call_finish(struct kvg_execution *x, const char *what, int code)
+int kvg_call_restore(struct kvg_execution *x, const char *what)
+{
+    struct kvg_fp_control found;
+    char words[256];
+    if (!x->foreign)
+        return 0;
+    if (getpid() != x->session->process)
+        _exit(KVG_RETURNED_TWICE); /* the row is that of the other process */
+    if (!kvg_fp_control_restore(&x->session->fp, x->prepared.problem.threads, &found))
+        return 0;
+    kvg_fp_control_describe(&x->session->fp, &found, words, sizeof words);
+    return kvg_verdict(x, KVG_INCORRECT, "%s left %s changed; a kernel must restore it", what, words);
+}
+
+static int finish(struct kvg_execution *x, const char *what, int code)
 {
     struct kvg_device *d = x->site.device;
     if (!d)
@@ -82,4 +99,10 @@ int kvg_call_finish(struct kvg_execution *x, const char *what, int code)
     else if (failed)
         kvg_verdict(x, KVG_INCORRECT, "%s: %s", what, d->error);
     return code || failed ? -1 : 0;
+}
+
+int kvg_call_finish(struct kvg_execution *x, const char *what, int code)
+{
+    const int failed = finish(x, what, code);
+    return kvg_call_restore(x, what) || failed ? -1 : 0;
 }

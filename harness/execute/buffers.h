@@ -25,5 +25,9 @@ int kvg_buffers_check_all(struct kvg_execution *x);
 /* After an entry point returned `code`: waits for the work that it queued on a device. `what` is the name of
  * the entry point. */
 int kvg_call_finish(struct kvg_execution *x, const char *what, int code);
+/* After calls of a plug-in's kernel: restores the floating-point control of this thread and its team, before the
+ * harness computes. Another control makes the row incorrect. Ends the process if it is one that the kernel has forked.
+ * kvg_call_finish calls it; timed calls need it in addition. */
+int kvg_call_restore(struct kvg_execution *x, const char *what);
 
 #endif

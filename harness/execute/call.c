@@ -55,14 +55,25 @@ int kvg_hash_outputs(struct kvg_execution *x, const struct kvg_attention_args *a
                : 0;
 }
 
-int kvg_call_attention_unchecked(struct kvg_execution *x, const struct kvg_attention_args *args)
+int kvg_call_prepare(struct kvg_execution *x, const struct kvg_attention_args *args)
 {
-    if (kvg_poison_outputs(x, args) ||
-        kvg_buffer_fill(x, x->site.workspace, x->site.clear_workspace ? 0 : 0xff, x->site.workspace_bytes))
-        return -1;
+    return kvg_poison_outputs(x, args) ||
+                   kvg_buffer_fill(x, x->site.workspace, x->site.clear_workspace ? 0 : 0xff,
+                                   x->site.workspace_bytes)
+               ? -1
+               : 0;
+}
+
+int kvg_call_prepared(struct kvg_execution *x, const struct kvg_attention_args *args)
+{
     if (x->kernel->prepare && kvg_call_finish(x, "prepare", x->kernel->prepare(args)))
         return -1;
     return kvg_call_finish(x, "attention", x->kernel->attention(args));
+}
+
+int kvg_call_attention_unchecked(struct kvg_execution *x, const struct kvg_attention_args *args)
+{
+    return kvg_call_prepare(x, args) || kvg_call_prepared(x, args) ? -1 : 0;
 }
 
 int kvg_call_attention(struct kvg_execution *x, const struct kvg_attention_args *args)

@@ -25,6 +25,9 @@ int kvg_hash_outputs(struct kvg_execution *x, const struct kvg_attention_args *a
 /* Poisons outputs and workspace, calls prepare (if the kernel has it) and attention, and checks the memory.
  * args->lse may be NULL. -1 with the verdict. */
 int kvg_call_attention(struct kvg_execution *x, const struct kvg_attention_args *args);
+/* Its parts: poisons outputs and workspace; then the calls alone, with the wait for what they queued. */
+int kvg_call_prepare(struct kvg_execution *x, const struct kvg_attention_args *args);
+int kvg_call_prepared(struct kvg_execution *x, const struct kvg_attention_args *args);
 /* The same without the check of the memory. */
 int kvg_call_attention_unchecked(struct kvg_execution *x, const struct kvg_attention_args *args);
 

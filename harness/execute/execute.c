@@ -78,6 +78,7 @@ static int find_kernel(struct kvg_execution *x)
     x->kernel = kvg_registry_find(x->c->kernel);
     if (!x->kernel)
         return no_kernel(x);
+    x->foreign = !kvg_registry_is_builtin(x->kernel);
     if (x->kernel->device == KVG_DEVICE_CUDA && kvg_inputs_use_device(x))
         return -1;
     kvg_case_problem(x->c, &problem);

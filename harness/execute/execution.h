@@ -23,6 +23,7 @@ struct kvg_execution {
     const struct kvg_case *c;
     const struct kvg_run_options *options;
     const struct kvg_kernel *kernel;
+    int foreign; /* 1: the kernel is one of a plug-in */
     struct kvg_row *row;
     char **report; /* receives Google Benchmark's JSON; NULL if not wanted */
     struct kvg_stopwatch watch;

@@ -16,6 +16,8 @@ void kvg_session_free(struct kvg_session *session);
 /* 1 after a kernel wrote outside its buffers or the device failed. The process must not execute further
  * cases. */
 int kvg_session_tainted(const struct kvg_session *session);
+/* Exit code of a process that a kernel of a plug-in has forked, and in which its call returned too. */
+#define KVG_RETURNED_TWICE 86
 /* Sets `tell`. It is called at the beginning of a run whose crash has a special meaning, with the kind of the
  * run (enum kvg_run_kind of diagnose/failure.h), and at the end of that run with KVG_RUN_FIRST. */
 void kvg_session_announce(struct kvg_session *session, void (*tell)(void *context, int run), void *context);

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static struct kvg_device *open_cuda(void *context, char *why, size_t size)
 {
@@ -28,6 +29,8 @@ struct kvg_session *kvg_session_new_on(const struct kvg_device_source *source)
     if (!session)
         return NULL;
     session->device.source = *source;
+    session->process = getpid();
+    kvg_fp_control_get(&session->fp);
     session->meter = kvg_meter_new();
     session->inputs = kvg_input_cache_new(kvg_input_cache_usual_bytes());
     if (session->meter && session->inputs)

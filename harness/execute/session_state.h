@@ -7,11 +7,13 @@
 #define KVG_HARNESS_SESSION_STATE_H
 
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "execution.h"
 #include "harness/device/device.h"
 #include "harness/diagnose/diagnose.h"
 #include "harness/inputs/input_cache.h"
+#include "harness/machine/fp_control.h"
 #include "harness/measure/roofs.h"
 #include "session.h"
 
@@ -55,6 +57,8 @@ struct kvg_session {
     struct kvg_input_cache *inputs; /* inputs of the last cases; owned */
     struct kvg_history history;
     struct kvg_session_device device;
+    struct kvg_fp_control fp;             /* of the process when the session was made */
+    pid_t process;                        /* that made the session */
     int tainted;                          /* see kvg_session_tainted */
     void (*tell)(void *context, int run); /* NULL, or the function given to kvg_session_announce */
     void *tell_context;

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "buffers.h"
 #include "device_calls.h"
 #include "harness/machine/clock.h"
 #include "harness/machine/nvtx.h"
@@ -146,7 +147,7 @@ int kvg_calls_time(struct kvg_execution *x, struct kvg_measurement *m)
     const int failed = take_samples(x, m);
     kvg_nvtx_pop();
     m->name = NULL;
-    if (failed)
+    if (kvg_call_restore(x, "a timed call") || failed)
         return -1;
     if (x->options->measure_roofs)
         kvg_roofs_take(x, 0);

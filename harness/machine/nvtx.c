@@ -5,6 +5,23 @@
  */
 #include "nvtx.h"
 
+#include <stdio.h>
+#include <string.h>
+
+void kvg_nvtx_name(const char *text, char *name, size_t size)
+{
+    snprintf(name, size, "%s", text);
+    for (char *c = name; (c = strpbrk(c, "/[]@*")); c++)
+        *c = ':';
+}
+
+static int depth;
+
+int kvg_nvtx_depth(void)
+{
+    return depth;
+}
+
 #ifdef KVG_HAVE_NVTX
 #include <nvtx3/nvToolsExt.h>
 
@@ -13,14 +30,18 @@ int kvg_nvtx_available(void)
     return 1;
 }
 
-void kvg_nvtx_push(const char *name)
+void kvg_nvtx_push(const char *text)
 {
+    char name[1024];
+    kvg_nvtx_name(text, name, sizeof name);
     nvtxRangePushA(name);
+    depth++;
 }
 
 void kvg_nvtx_pop(void)
 {
     nvtxRangePop();
+    depth--;
 }
 #else
 int kvg_nvtx_available(void)
@@ -28,12 +49,14 @@ int kvg_nvtx_available(void)
     return 0;
 }
 
-void kvg_nvtx_push(const char *name)
+void kvg_nvtx_push(const char *text)
 {
-    (void)name;
+    (void)text;
+    depth++;
 }
 
 void kvg_nvtx_pop(void)
 {
+    depth--;
 }
 #endif

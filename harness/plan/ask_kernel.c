@@ -5,7 +5,9 @@
  * question names its kernel by address, which is the same in both processes.
  */
 #include "ask_kernel.h"
+#include "harness/machine/processes.h"
 #include "kernels/registry.h"
+#include "plugins.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -48,6 +50,7 @@ static void end_child(struct kvg_asker *a)
     kill(a->child, SIGKILL); /* it holds nothing that would need cleaning up */
     while (waitpid(a->child, NULL, 0) < 0 && errno == EINTR)
         ;
+    kvg_processes_forget(a->child);
     a->child = 0;
 }
 
@@ -56,6 +59,7 @@ void kvg_asker_free(struct kvg_asker *asker)
     if (!asker)
         return;
     end_child(asker);
+    kvg_plugins_rest();
     free(asker);
 }
 
@@ -121,6 +125,7 @@ static int start_child(struct kvg_asker *a)
         close(ends[0]);
         return -1;
     }
+    kvg_processes_note(child);
     a->child = child;
     a->socket = ends[0];
     return 0;
@@ -152,6 +157,8 @@ int kvg_asker_ask(struct kvg_asker *asker, const struct kvg_kernel *kernel, cons
                   char *why, size_t size)
 {
     struct answer answer;
+    if (kvg_plugins_has(kernel)) /* without an answer the case is kept: its row says what happens */
+        return kvg_plugins_take(kernel, problem, why, size) != 0;
     if (kernel->device == KVG_DEVICE_CPU)
         return kvg_kernel_takes(kernel, problem, why, size);
     const int failed = ask_child(asker, kernel, problem, &answer);

@@ -6,14 +6,16 @@
 
 #include <string.h>
 
+#include "plugins.h"
+
 /* Multiplications of one call, and elements of a cache, above which a case takes a plain kernel too long. */
 #define MOST_PRODUCTS (INT64_C(1) << 24)
 #define MOST_ELEMENTS (INT64_C(5) << 20)
 
 /* Additions of a logit's longest chain in FP32 up to which input far_logits is used. Its logits are 5.6e4;
- * an output of zeros has 2.4 times the allowed error at 64 additions, 1.3 at 96 and 0.8 at 128. Below 1 a
- * case shows nothing. */
-#define FAR_CHAIN 64
+ * an output of zeros has 2.4 times the allowed error at 64 additions, 1.3 at 96 and 0.8 at 128, and less with
+ * longer contexts. Below 1 a case shows nothing. */
+#define FAR_CHAIN 48
 
 const char *kvg_check_conflict(const struct kvg_case *c)
 {
@@ -33,14 +35,25 @@ const char *kvg_check_conflict(const struct kvg_case *c)
 }
 
 /* Rounding errors of a logit grow with the chain and with the unit of the sum. */
-static int has_coarse_logits(const struct kvg_kernel *kernel, const struct kvg_case *c)
+static struct kvg_arithmetic declared(const struct kvg_kernel *kernel, const struct kvg_case *c)
 {
     struct kvg_arithmetic a = {.qk_accumulator_bits = 24, .pv_accumulator_bits = 24};
     struct kvg_problem problem;
     kvg_case_problem(c, &problem);
     if (kernel->arithmetic && c->phase != KVG_PHASE_STORE)
-        kernel->arithmetic(&problem, problem.max_seq_len, &a);
-    return a.qk_accumulator_bits < 24 || a.pv_accumulator_bits < 24 ||
+        kvg_plugins_arithmetic(kernel, &problem, problem.max_seq_len, &a);
+    return a;
+}
+
+static int has_narrow_sums(const struct kvg_arithmetic *a)
+{
+    return a->qk_accumulator_bits < 24 || a->pv_accumulator_bits < 24;
+}
+
+static int has_coarse_logits(const struct kvg_kernel *kernel, const struct kvg_case *c)
+{
+    const struct kvg_arithmetic a = declared(kernel, c);
+    return has_narrow_sums(&a) ||
            (c->phase != KVG_PHASE_STORE && (a.qk_chain > 0 ? a.qk_chain : c->head_dim) > FAR_CHAIN);
 }
 
@@ -54,7 +67,12 @@ static int is_small(const struct kvg_case *c)
 const char *kvg_check_unfit(const struct kvg_kernel *kernel, const struct kvg_case *c)
 {
     if (!strcmp(c->input, "far_logits") && has_coarse_logits(kernel, c))
-        return "sums of fewer than 24 bits or of more than 64 additions have larger errors than such logits "
+        return "sums of fewer than 24 bits or of more than 48 additions have larger errors than such logits "
                "allow";
+    if (c->sinks == KVG_SINKS_LARGE) {
+        const struct kvg_arithmetic a = declared(kernel, c);
+        if (has_narrow_sums(&a))
+            return "beside large sinks an output is smaller than the errors of sums of fewer than 24 bits";
+    }
     return is_small(c) ? NULL : "too large for a check";
 }

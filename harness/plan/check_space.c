@@ -12,6 +12,7 @@
 #include "check_rules.h"
 #include "check_sizes.h"
 #include "kernels/registry.h"
+#include "plugins.h"
 
 /* The values of an axis; the first is the usual one, with which every kernel should work. */
 struct line {
@@ -458,7 +459,8 @@ static int add_boundaries(struct asking *a, enum kvg_path path)
     if (!takes(a, &asked))
         return 0;
     kvg_case_problem(&asked, &problem);
-    a->kernel->arithmetic(&problem, problem.max_seq_len, &arithmetic);
+    if (kvg_plugins_arithmetic(a->kernel, &problem, problem.max_seq_len, &arithmetic))
+        return 0; /* the rows say what happens */
     const int64_t tile = arithmetic.tile,
                   split = arithmetic.split_tokens > 0 ? arithmetic.split_tokens : 2048;
     const int64_t lengths[] = {

@@ -21,6 +21,7 @@
 #include "harness/machine/machine.h"
 #include "harness/case/words.h"
 #include "order.h"
+#include "plugins.h"
 #include "shipped.h"
 #include "suite.h"
 
@@ -40,6 +41,7 @@ struct builder {
     char where[1100];               /* "FILE:LINE: " of that sweep, or "" */
     struct kvg_error contradiction; /* the first in a case that the filter rejects; text "" when none */
     struct kvg_error *error;
+    int no_rank; /* not 0: a kernel was asked for its rank and did not answer; *error says why */
 };
 
 static int out_of_memory(struct builder *b)
@@ -170,10 +172,21 @@ static int keep_glob(struct builder *b, const struct kvg_case *c)
     return taken ? 0 : keep(b, c);
 }
 
-static int ask(void *asker, const struct kvg_kernel *kernel, const struct kvg_problem *problem, char *why,
+static int ask(void *builder, const struct kvg_kernel *kernel, const struct kvg_problem *problem, char *why,
                size_t size)
 {
-    return kvg_asker_ask(asker, kernel, problem, why, size);
+    return kvg_asker_ask(((struct builder *)builder)->asker, kernel, problem, why, size);
+}
+
+/* Without a rank nothing can be called the best. */
+static int rank(void *builder, const struct kvg_kernel *kernel, const struct kvg_problem *problem)
+{
+    struct builder *b = builder;
+    char why[256];
+    int rank;
+    if (kvg_plugins_rank(kernel, problem, &rank, why, sizeof why))
+        b->no_rank = kvg_fail(b->error, KVG_EXIT_USAGE, "kernel %s: %s", kernel->name, why);
+    return rank;
 }
 
 static int keep_best(struct builder *b, const struct kvg_case *c)
@@ -182,7 +195,10 @@ static int keep_best(struct builder *b, const struct kvg_case *c)
     struct kvg_case named = *c;
     char why[256];
     kvg_case_problem(c, &problem);
-    const struct kvg_kernel *best = kvg_registry_best(&problem, ask, b->asker, why, sizeof why);
+    const struct kvg_registry_questions questions = {ask, rank, b};
+    const struct kvg_kernel *best = kvg_registry_best_by(&problem, &questions, why, sizeof why);
+    if (b->no_rank)
+        return -1;
     if (best)
         snprintf(named.kernel, sizeof named.kernel, "%s", best->name);
     return keep(b, &named);

@@ -24,7 +24,9 @@
 #include <fcntl.h>
 
 #include "harness/diagnose/diagnose.h"
+#include "frame.h"
 #include "harness/machine/clock.h"
+#include "harness/machine/processes.h"
 #include "results/journal.h"
 #include "worker.h"
 
@@ -37,12 +39,16 @@ struct kvg_worker {
     int socket, errors; /* errors: a pipe from the worker's stdout and stderr */
     int signals;        /* signalfd of SIGINT, SIGTERM, SIGHUP */
     sigset_t old_mask;  /* before they were blocked */
-    char *line;         /* received and not yet used: `used` of `size` bytes */
+    char *received;     /* and not yet used: `used` of `size` bytes */
     size_t used, size;
     char said[STDERR_KEPT + 1]; /* the last bytes that the worker wrote to stdout and stderr */
     size_t said_used;
     char *report;
-    int run; /* enum kvg_run_kind that the worker announced last */
+    int asked;                   /* 1: it has been asked for a row */
+    int run;                     /* enum kvg_run_kind that the worker announced last */
+    struct kvg_frame question;   /* the last one; answers have its sequence and subject */
+    struct kvg_processes before; /* children of this process when the worker was started */
+    char strange[48];            /* the start of what came and was no answer */
 };
 
 /* ---- one process ---- */
@@ -98,23 +104,12 @@ static _Noreturn void become_worker(pid_t parent, int socket, int errors, const 
     _exit(127);
 }
 
-static int send_all(struct kvg_worker *w, const char *text, size_t size)
+/* Asks the worker. If it has ended, the wait for the answer notices. */
+static void send_question(struct kvg_worker *w, char type, const char *text)
 {
-    while (size > 0) {
-        ssize_t n = send(w->socket, text, size, MSG_NOSIGNAL);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return -1;
-        text += n;
-        size -= (size_t)n;
-    }
-    return 0;
-}
-
-static int send_line(struct kvg_worker *w, const char *text)
-{
-    return send_all(w, text, strlen(text)) || send_all(w, "\n", 1) ? -1 : 0;
+    w->question = (struct kvg_frame){
+        .type = (unsigned char)type, .sequence = w->question.sequence + 1, .subject = kvg_fnv1a(text)};
+    kvg_frame_send(w->socket, &w->question, text);
 }
 
 static int start_process(struct kvg_worker *w, struct kvg_error *error)
@@ -127,6 +122,8 @@ static int start_process(struct kvg_worker *w, struct kvg_error *error)
         close(socket[1]);
         return kvg_fail(error, KVG_EXIT_TROUBLE, "cannot start a worker: %s", strerror(errno));
     }
+    kvg_processes_adopt();
+    kvg_processes_children(getpid(), &w->before);
     fflush(NULL); /* otherwise the child may write the buffers of the parent a second time */
     pid_t parent = getpid(), pid = fork();
     if (pid == 0)
@@ -141,12 +138,14 @@ static int start_process(struct kvg_worker *w, struct kvg_error *error)
     }
     setpgid(pid, pid); /* in both processes, because either may run first */
     fcntl(errors[0], F_SETFL, O_NONBLOCK);
+    kvg_processes_note(pid);
     w->pid = pid;
     w->socket = socket[0];
     w->errors = errors[0];
     w->used = 0;
+    w->asked = 0;
     w->said_used = 0;
-    send_line(w, w->options); /* if the worker has ended, wait_for_answer notices */
+    send_question(w, 'O', w->options);
     return 0;
 }
 
@@ -195,72 +194,88 @@ static struct ending reap(struct kvg_worker *w, int kill_now)
     drain_errors(w);
     close(w->socket);
     close(w->errors);
+    kvg_processes_forget(w->pid);
+    kvg_processes_end_others(&w->before); /* those that left the group */
     w->pid = 0;
     return ending;
 }
 
 /* ---- the answer ---- */
 
-enum answer { ANSWER_ROW, ANSWER_LAST_ROW, ANSWER_GONE, ANSWER_TIMEOUT, ANSWER_INTERRUPTED };
+enum answer { ANSWER_ROW, ANSWER_LAST_ROW, ANSWER_GONE, ANSWER_TIMEOUT, ANSWER_INTERRUPTED, ANSWER_STRANGE };
 
 /* Reads what has arrived; -1 when the worker has closed its end, or on out of memory. */
 static int fill(struct kvg_worker *w)
 {
     if (w->size - w->used < 65536) {
         size_t size = w->size ? 2 * w->size : 262144;
-        char *line = realloc(w->line, size);
-        if (!line)
+        char *received = realloc(w->received, size);
+        if (!received)
             return -1;
-        w->line = line;
+        w->received = received;
         w->size = size;
     }
-    ssize_t n = read(w->socket, w->line + w->used, w->size - w->used - 1);
+    ssize_t n = read(w->socket, w->received + w->used, w->size - w->used);
     if (n < 0 && errno == EINTR)
         return 0;
     if (n <= 0)
         return -1;
     w->used += (size_t)n;
-    w->line[w->used] = '\0';
     return 0;
 }
 
-/* Takes one complete line out of the buffer; NULL when there is none yet. The caller frees it. */
-static char *take_line(struct kvg_worker *w)
+/* Keeps the start of bytes that are no answer, for a person to read. */
+static int strange(struct kvg_worker *w, enum answer *answer)
 {
-    char *end = w->used ? memchr(w->line, '\n', w->used) : NULL;
-    if (!end)
-        return NULL;
-    size_t length = (size_t)(end - w->line);
-    char *line = malloc(length + 1);
-    if (!line)
-        return NULL;
-    memcpy(line, w->line, length);
-    line[length] = '\0';
-    w->used -= length + 1;
-    memmove(w->line, end + 1, w->used);
-    return line;
+    size_t n = 0;
+    for (; n < w->used && n + 1 < sizeof w->strange && n < 24; n++)
+        w->strange[n] = w->received[n] >= 32 && w->received[n] < 127 ? w->received[n] : '.';
+    w->strange[n] = '\0';
+    *answer = ANSWER_STRANGE;
+    return 1;
 }
 
-/* 1 when a line completes the answer. */
+/* Takes one message out of the buffer. The caller frees its text. 1; 0 when there is none yet; -1 when the bytes are no
+ * message that answers the question. */
+static int take_message(struct kvg_worker *w, struct kvg_frame *frame, char **text)
+{
+    const int found = w->used ? kvg_frame_find(w->received, w->used, frame) : 0;
+    if (found <= 0)
+        return found;
+    if (frame->sequence != w->question.sequence || frame->subject != w->question.subject ||
+        frame->type > 127 || !strchr("BSRT", (int)frame->type))
+        return -1;
+    *text = malloc(frame->length + 1);
+    if (!*text)
+        return -1;
+    memcpy(*text, w->received + sizeof *frame, frame->length);
+    (*text)[frame->length] = '\0';
+    w->used -= sizeof *frame + frame->length;
+    memmove(w->received, w->received + sizeof *frame + frame->length, w->used);
+    return 1;
+}
+
+/* 1 when a message completes the answer, or cannot be one. */
 static int take_answer(struct kvg_worker *w, char **row_json, enum answer *answer)
 {
-    char *line;
-    while ((line = take_line(w))) {
-        if (line[0] == 'R' || line[0] == 'T') {
-            *answer = line[0] == 'R' ? ANSWER_ROW : ANSWER_LAST_ROW;
-            memmove(line, line + 1, strlen(line));
-            *row_json = line;
+    struct kvg_frame frame;
+    char *text;
+    int got;
+    while ((got = take_message(w, &frame, &text)) > 0) {
+        if (frame.type == 'R' || frame.type == 'T') {
+            *answer = frame.type == 'R' ? ANSWER_ROW : ANSWER_LAST_ROW;
+            *row_json = text;
             return 1;
         }
-        if (line[0] == 'B') {
+        if (frame.type == 'B') {
             free(w->report);
-            w->report = strdup(line + 1);
+            w->report = text;
+            continue;
         }
-        if (line[0] == 'S')
-            w->run = (int)strtol(line + 1, NULL, 10);
-        free(line);
+        w->run = (int)strtol(text, NULL, 10);
+        free(text);
     }
-    return 0;
+    return got < 0 ? strange(w, answer) : 0;
 }
 
 static enum answer wait_for_answer(struct kvg_worker *w, double seconds, char **row_json)
@@ -339,6 +354,10 @@ static void describe_end(const struct kvg_worker *w, const struct ending *ending
         const char *name = sigabbrev_np(WTERMSIG(ending->status));
         snprintf(reason, sizeof reason, "SIG%s (%s) ended the worker%s", name ? name : "?",
                  strsignal(WTERMSIG(ending->status)), words);
+    } else if (WEXITSTATUS(ending->status) == KVG_WORKER_CUT_OFF) {
+        snprintf(reason, sizeof reason,
+                 "the kernel closed descriptors that are not its own, among them the worker's connection%s",
+                 words);
     } else {
         snprintf(reason, sizeof reason, "the worker ended itself with exit code %d%s",
                  WEXITSTATUS(ending->status), words);
@@ -350,7 +369,7 @@ static int row_without_answer(struct kvg_worker *w, const struct kvg_case *c, en
                               struct kvg_row *row, struct kvg_error *error)
 {
     char reason[512], words[256];
-    struct ending ending = reap(w, answer == ANSWER_TIMEOUT);
+    struct ending ending = reap(w, answer == ANSWER_TIMEOUT || answer == ANSWER_STRANGE);
     if (kvg_case_to_row(c, row))
         return kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory");
     row->peak_resident_bytes = ending.peak_resident_bytes;
@@ -358,6 +377,14 @@ static int row_without_answer(struct kvg_worker *w, const struct kvg_case *c, en
         last_words(w, words, sizeof words);
         snprintf(reason, sizeof reason, "no answer within %g s; the worker was killed%s", w->timeout, words);
         row->status = KVG_TIMEOUT;
+        kvg_row_set_string(&row->reason, reason);
+    } else if (answer == ANSWER_STRANGE) {
+        snprintf(reason, sizeof reason,
+                 "what came from the worker is no answer to this case: '%s'; a kernel must not write on "
+                 "descriptors "
+                 "that are not its own",
+                 w->strange);
+        row->status = KVG_CRASHED;
         kvg_row_set_string(&row->reason, reason);
     } else {
         describe_end(w, &ending, row);
@@ -411,8 +438,8 @@ int kvg_worker_add_roofs(struct kvg_worker *w, int64_t threads, int measure, str
     char request[64], *json = NULL;
     if (!w->pid && start_process(w, error))
         return -1;
-    snprintf(request, sizeof request, "roofs %lld %d", (long long)threads, measure);
-    send_line(w, request); /* if the worker has ended, wait_for_answer notices */
+    snprintf(request, sizeof request, "%lld %d", (long long)threads, measure);
+    send_question(w, 'Q', request);
     if (wait_for_answer(w, ROOFS_SECONDS, &json) != ANSWER_ROW) {
         reap(w, 1); /* the next case starts another worker */
         free(json);
@@ -423,19 +450,29 @@ int kvg_worker_add_roofs(struct kvg_worker *w, int64_t threads, int measure, str
     return failed;
 }
 
+/* Ends a worker that has died or spoken since its last answer: the next case shall not pay for it. */
+static void end_restless(struct kvg_worker *w)
+{
+    struct pollfd fd = {w->pid ? w->socket : -1, POLLIN, 0};
+    if (w->pid && w->asked && (w->used || poll(&fd, 1, 0) != 0))
+        reap(w, 1);
+}
+
 int kvg_worker_run(struct kvg_worker *w, const struct kvg_case *c, struct kvg_row *row,
                    struct kvg_error *error)
 {
     char text[KVG_CASE_STRING_MAX], started[KVG_UTC_MAX], *json = NULL;
     free(w->report);
     w->report = NULL;
+    end_restless(w);
     if (!w->pid && start_process(w, error))
         return -1;
+    w->asked = 1;
     w->said_used = 0;
     w->run = KVG_RUN_FIRST;
     kvg_utc_now(started);
     kvg_case_format(c, text);
-    send_line(w, text); /* if it fails, the worker has ended, and wait_for_answer notices */
+    send_question(w, 'C', text);
     enum answer answer = wait_for_answer(w, w->timeout, &json);
     int failed = 0;
     if (answer == ANSWER_INTERRUPTED) {
@@ -481,7 +518,7 @@ void kvg_worker_stop(struct kvg_worker *w)
     if (w->signals >= 0)
         close(w->signals);
     sigprocmask(SIG_SETMASK, &w->old_mask, NULL);
-    free(w->line);
+    free(w->received);
     free(w->report);
     free(w->options);
     free(w);

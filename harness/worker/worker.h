@@ -41,6 +41,8 @@ void kvg_worker_stop(struct kvg_worker *worker);
  * KVG_WORKER_FD (a socket); its stdout and stderr go to the parent, which keeps the last line. */
 #define KVG_WORKER_COMMAND "--worker"
 #define KVG_WORKER_FD 3
+/* Exit code of a worker whose socket a kernel has closed. */
+#define KVG_WORKER_CUT_OFF 87
 int kvg_worker_main(void);
 /* 1 if the program was started as a worker. */
 int kvg_is_worker(int argc, char **argv);

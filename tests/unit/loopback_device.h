@@ -23,6 +23,7 @@
 #include "harness/memory/guard.h"
 #include "harness/inputs/generator.h"
 #include "harness/machine/clock.h"
+#include "harness/machine/nvtx.h"
 #include "harness/prepare/prepared.h"
 
 enum { LOOPBACK_BLOCKS = 256, LOOPBACK_FILLS = 16 };
@@ -51,7 +52,8 @@ struct loopback {
     int n_waiting;
     /* counts of calls */
     int64_t flushes, holds, starts, replays, records, generated, roofs, gathers;
-    int bad_gather; /* 1: gather_roof got a wrong argument */
+    int64_t in_range; /* operations on memory while an NVTX range is open */
+    int bad_gather;   /* 1: gather_roof got a wrong argument */
     /* faults that a test asks for */
     int lose_next_finish; /* the next finish reports that the device is lost */
     int fail_next_finish; /* the next finish reports a failed launch */
@@ -163,6 +165,7 @@ static inline int loopback_memory(struct kvg_device *d, int64_t *available, int6
 
 static inline int loopback_upload(struct kvg_device *d, void *to, const void *from, int64_t bytes)
 {
+    loopback_of(d)->in_range += kvg_nvtx_depth() > 0;
     struct loopback *l = loopback_of(d);
     if (loopback_check_lost(l))
         return -1;
@@ -172,6 +175,7 @@ static inline int loopback_upload(struct kvg_device *d, void *to, const void *fr
 
 static inline int loopback_download(struct kvg_device *d, void *to, const void *from, int64_t bytes)
 {
+    loopback_of(d)->in_range += kvg_nvtx_depth() > 0;
     struct loopback *l = loopback_of(d);
     if (loopback_check_lost(l))
         return -1;
@@ -181,6 +185,7 @@ static inline int loopback_download(struct kvg_device *d, void *to, const void *
 
 static inline int loopback_fill(struct kvg_device *d, void *to, int byte, int64_t bytes)
 {
+    loopback_of(d)->in_range += kvg_nvtx_depth() > 0;
     struct loopback *l = loopback_of(d);
     if (l->held && l->n_waiting < LOOPBACK_FILLS && !l->device.lost) {
         l->waiting[l->n_waiting++] = (struct loopback_waiting_fill){loopback_inside(l, to), byte, bytes};
@@ -194,6 +199,7 @@ static inline int loopback_fill(struct kvg_device *d, void *to, int byte, int64_
 
 static inline int loopback_hash(struct kvg_device *d, const void *data, int64_t bytes, uint64_t *hash)
 {
+    loopback_of(d)->in_range += kvg_nvtx_depth() > 0;
     struct loopback *l = loopback_of(d);
     if (loopback_check_lost(l))
         return -1;
@@ -204,6 +210,7 @@ static inline int loopback_hash(struct kvg_device *d, const void *data, int64_t 
 static inline int loopback_differs(struct kvg_device *d, const void *a, const void *b, int64_t bytes,
                                    int64_t *first)
 {
+    loopback_of(d)->in_range += kvg_nvtx_depth() > 0;
     struct loopback *l = loopback_of(d);
     if (loopback_check_lost(l))
         return -1;

@@ -7,10 +7,20 @@
 #include "harness/memory/guard.h"
 #include "tests/unit/loopback_case.h"
 
+static int depth_in_call; /* NVTX ranges that are open when the kernel is called */
+
+static int in_range(const struct kvg_attention_args *args)
+{
+    depth_in_call = kvg_nvtx_depth();
+    return dequant(args);
+}
+
+static const struct kvg_kernel more[] = {DEQUANT("in_range", in_range)};
+
 static int set_up(void **state)
 {
     (void)state;
-    return loopback_set_up(NULL, 0);
+    return loopback_set_up(more, 1);
 }
 
 static const char *const attention_cases[][2] = {
@@ -175,6 +185,25 @@ static void a_profiled_kernel_runs_once(void **state)
     end(&s);
 }
 
+/* A profiler sees what the kernel launches, and not the kernels that fill, hash and compare memory. */
+static void only_the_kernel_is_in_the_range(void **state)
+{
+    char name[32];
+    struct setting s;
+    (void)state;
+    begin(&s);
+    s.options.profile = 1;
+    depth_in_call = -1;
+    expect(&s, "in_range", "", KVG_SKIPPED, "profiled: run once");
+    expect(&s, "store", "phase=store", KVG_SKIPPED, "profiled: run once");
+    assert_int_equal(depth_in_call, 1);
+    assert_int_equal(device.in_range, 0);
+    assert_int_equal(kvg_nvtx_depth(), 0);
+    end(&s);
+    kvg_nvtx_name("kernel=a/b heads=[4]@*", name, sizeof name);
+    assert_string_equal(name, "kernel=a:b heads=:4:::");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -185,6 +214,7 @@ int main(void)
         cmocka_unit_test(stores_pass),
         cmocka_unit_test(captured_input_is_mirrored),
         cmocka_unit_test(a_profiled_kernel_runs_once),
+        cmocka_unit_test(only_the_kernel_is_in_the_range),
     };
     return cmocka_run_group_tests_name("device loopback", tests, set_up, NULL);
 }
