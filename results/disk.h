@@ -15,5 +15,13 @@ int kvg_write_whole(int fd, const char *data, size_t size);
 void kvg_sync_folder_of(const char *path);
 /* Makes the folder and the missing folders above it, as mkdir -p does. */
 int kvg_make_folders(const char *path, struct kvg_error *error);
+/* 1 when both names lead to one existing file: the same inode of the same device, through links or not. */
+int kvg_same_file(const char *a, const char *b);
+/* May a command that reads `input` write a file to `output`? -1 with the error (exit code 4) when `output` is
+ * `input`, is a journal, or exists and is of another kind than what will be written: an HDF5 file is
+ * replaced by HDF5 only (`hdf5` is 1), and nothing but an HDF5 file or an empty file is replaced by HDF5. */
+int kvg_check_output(const char *output, const char *input, int hdf5, struct kvg_error *error);
+/* 1 when the file begins as an HDF5 file does, 0 when not or when it cannot be read. */
+int kvg_begins_as_hdf5(const char *path);
 
 #endif

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "results/disk.h"
 #include "results/file.h"
 #include "results/table.h"
 #include "argv.h"
@@ -37,7 +38,9 @@ static const struct argp_option options[] = {
      "Only these columns, one row a line; results/SCHEMA.md lists the names.", 0},
     {"all", KEY_ALL, NULL, 0, "List every row after the sections of the table.", 0},
     {"out", KEY_OUT, "FILE", 0,
-     "Write to FILE instead of to standard output. An existing file is replaced in one step.", 0},
+     "Write to FILE instead of to standard output. An existing file of the same kind is replaced in one "
+     "step; the file that is read, a journal, and a file of another kind are not.",
+     0},
     {0}};
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -191,6 +194,8 @@ static int show(const struct show_options *o, struct kvg_error *error)
     struct kvg_results results;
     const struct kvg_column **columns = NULL;
     int64_t n = 0;
+    if (o->out && kvg_check_output(o->out, o->file.file, o->format == FORMAT_HDF5, error))
+        return -1;
     if (o->columns && !(columns = choose_columns(o->columns, &n, error)))
         return -1;
     if (kvg_file_options_read(&o->file, &results, error)) {
