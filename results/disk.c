@@ -68,6 +68,24 @@ int kvg_same_file(const char *a, const char *b)
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
+int kvg_same_folder(const char *a, const char *b)
+{
+    char *x = strdup(a), *y = strdup(b);
+    int same = x && y && kvg_same_file(dirname(x), dirname(y));
+    free(x);
+    free(y);
+    return same;
+}
+
+FILE *kvg_create_file(const char *path)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
+    if (fd >= 0 && !file)
+        close(fd);
+    return file;
+}
+
 /* The first bytes of a regular file; 0 bytes of anything else. */
 static size_t read_head(const char *path, char *head, size_t size)
 {

@@ -11,6 +11,7 @@
 
 #include "harness/device/ask_device.h"
 #include "plots/plot.h"
+#include "results/disk.h"
 #include "results/file.h"
 #include "results/table.h"
 #include "results/table_text.h"
@@ -420,6 +421,9 @@ static int check_dump(const struct kvg_run_command *command, const struct kvg_pl
     if (strcmp(path, to) == 0 && plan->count > 1)
         return kvg_fail(error, KVG_EXIT_USAGE, "--dump %s: one file cannot hold %lld cases; name a folder",
                         to, (long long)plan->count);
+    for (int64_t i = 0; i < plan->count && strcmp(path, to) == 0; i++)
+        if (kvg_check_output(to, plan->cases[i].input, 1, error))
+            return -1;
     return 0;
 }
 
