@@ -25,11 +25,37 @@ static int is_case_id(const char *text)
     return n >= 8 && n <= 16 && text[n] == '\0';
 }
 
+int kvg_pattern_check(const char *pattern, struct kvg_error *error)
+{
+    enum { LONGEST = 1000, MOST_COPIES = 1000 };
+    if (strlen(pattern) > LONGEST)
+        return kvg_fail(error, KVG_EXIT_USAGE,
+                        "--filter '%.60s...': has %zu characters; at most %d would be right", pattern,
+                        strlen(pattern), LONGEST);
+    double copies = 1;
+    for (const char *c = strchr(pattern, '{'); c; c = strchr(c + 1, '{')) {
+        char *end;
+        double most = (double)strtoull(c + 1, &end, 10);
+        if (*end == ',') {
+            const double upper = (double)strtoull(end + 1, NULL, 10);
+            most = upper > most ? upper : most;
+        }
+        copies *= most > 1 ? most : 1;
+    }
+    if (copies > MOST_COPIES)
+        return kvg_fail(error, KVG_EXIT_USAGE,
+                        "--filter '%.300s': its counts in {} multiply to %.0f; at most %d would be right",
+                        pattern, copies, MOST_COPIES);
+    return 0;
+}
+
 int kvg_results_filter(struct kvg_results *results, const char *filter, struct kvg_error *error)
 {
     int negate = *filter == '-', by_id = is_case_id(filter + negate);
     const char *pattern = filter + negate;
     regex_t regex;
+    if (!by_id && kvg_pattern_check(pattern, error))
+        return -1;
     int why = by_id ? 0 : regcomp(&regex, pattern, REG_EXTENDED | REG_NOSUB);
     if (why) {
         char text[128];

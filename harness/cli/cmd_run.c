@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "harness/device/ask_device.h"
 #include "plots/plot.h"
@@ -326,8 +327,13 @@ static int report_run(const struct kvg_run_command *command, const struct kvg_pl
     const char *journal = quoted ? quoted : "FILE";
     if (lost) {
         code = kvg_error_report(lost);
-        fprintf(stderr, "kvgauge: the rows are safe in %s; `kvgauge run --resume %s` makes the result file\n",
-                files->journal_path, journal);
+        if (access(files->journal_path, F_OK) == 0)
+            fprintf(stderr,
+                    "kvgauge: the rows are safe in %s; `kvgauge run --resume %s` makes the result file\n",
+                    files->journal_path, journal);
+        else
+            fprintf(stderr, "kvgauge: the journal %s was removed during the run; the rows are lost\n",
+                    files->journal_path);
     } else if (results->count > 0) {
         show(command, results, files);
         if (!tally->interrupted)

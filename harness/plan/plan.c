@@ -4,6 +4,7 @@
  * completed, its kernel is resolved, and it is kept unless the plan has it already or the filter rejects it.
  * At the end, cases that share their tensors are made neighbours.
  */
+#include "results/results.h"
 #include "plan.h"
 
 #include <fnmatch.h>
@@ -52,6 +53,8 @@ static int out_of_memory(struct builder *b)
 static int compile_filter(struct builder *b, const char *filter)
 {
     b->negate = *filter == '-';
+    if (kvg_pattern_check(filter + b->negate, b->error))
+        return -1;
     int code = regcomp(&b->regex, filter + b->negate, REG_EXTENDED | REG_NOSUB);
     if (code == 0) {
         b->has_regex = 1;

@@ -13,4 +13,14 @@ show --columns kernel --filter "${id:0:8}"
 show --format csv --columns case_id --filter '-smollm2' | wc -l
 echo old > out.csv
 show --format csv --columns kernel --filter plugin/ --out out.csv && cat out.csv | tr -d '\r'
+# --csv-safe: texts that a spreadsheet takes for a formula; numbers and other texts stay.
+head -2 run.jsonl | sed '2s/"kernel": *"[^"]*"/"kernel":"=1+1,2"/' > formula.jsonl
+"$KVGAUGE" show formula.jsonl --format csv --columns kernel,layer,status | tr -d '\r' | tail -1
+"$KVGAUGE" show formula.jsonl --format csv --csv-safe --columns kernel,layer,status | tr -d '\r' | tail -1
+"$KVGAUGE" show formula.jsonl --csv-safe 2>&1 | head -1
+rm formula.jsonl
+# Patterns that would cost the C library gigabytes.
+show --filter '((a{255}){255}){255}' 2>&1; echo "exit $?"
+"$KVGAUGE" list --filter 'b{1,40}c{,30}' 2>&1; echo "exit $?"
+show --filter "$(printf 'x%.0s' {1..1001})" 2>&1; echo "exit $?"
 ls
