@@ -214,6 +214,13 @@ static int show(const struct show_options *o, struct kvg_error *error)
         return -1;
     }
     int failed = 0;
+    if (o->format == FORMAT_TABLE || o->format == FORMAT_MARKDOWN)
+        failed = kvg_results_make_printable(&results, error);
+    if (failed) {
+        kvg_results_free(&results);
+        free(columns);
+        return -1;
+    }
     if (o->format == FORMAT_HDF5)
         failed = kvg_file_write(o->out, &results, error);
     else if (o->out)

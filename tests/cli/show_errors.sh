@@ -14,6 +14,9 @@ try diary.txt
 try empty.h5
 try bad.jsonl
 try newer.jsonl
+sed '1s/"1.4.0"/"2\\u001b[2J.0.0"/' run.jsonl > escape.jsonl
+"$KVGAUGE" show escape.jsonl 2>&1 | LC_ALL=C grep -c "$(printf '\033')"
+rm escape.jsonl
 try .
 try run.h5 --columns kernel,time_medain
 try run.h5 --columns time_samples
