@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -84,6 +85,16 @@ FILE *kvg_create_file(const char *path)
     if (fd >= 0 && !file)
         close(fd);
     return file;
+}
+
+int kvg_lock_failure(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return 0; /* opening the file again will fail in the same way */
+    int why = flock(fd, LOCK_SH | LOCK_NB) ? errno : 0;
+    close(fd);
+    return why;
 }
 
 /* The first bytes of a regular file; 0 bytes of anything else. */

@@ -23,6 +23,10 @@ int kvg_same_folder(const char *a, const char *b);
 /* A new file for writing, such as a temporary one. An existing name, and so a symbolic link, is refused. NULL
  * with errno. */
 FILE *kvg_create_file(const char *path);
+/* HDF5 locks a file that it opens, and fails alike when another process has locked it and when the file system
+ * has no locks. This tries the lock and tells: 0: it can be had; EWOULDBLOCK: another process has it; any other
+ * errno: there are no locks. */
+int kvg_lock_failure(const char *path);
 /* May a command that reads `input` write a file to `output`? -1 with the error (exit code 4) when `output` is
  * `input`, is a journal, or exists and is of another kind than what will be written: an HDF5 file is
  * replaced by HDF5 only (`hdf5` is 1), and nothing but an HDF5 file or an empty file is replaced by HDF5. */

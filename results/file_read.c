@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -287,18 +286,6 @@ static int read_open_file(struct source *s)
     return failed || read_samples(s) ? -1 : 0;
 }
 
-/* HDF5 locks a file that it opens, and fails alike when another process has locked it and when the file
- * system has no locks. So the lock is tried here first. 0: it can be had; else errno. */
-static int try_lock(const char *path)
-{
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0)
-        return 0; /* opening the file again will fail in the same way */
-    int why = flock(fd, LOCK_SH | LOCK_NB) ? errno : 0;
-    close(fd);
-    return why;
-}
-
 static herr_t note_truncated(unsigned n, const H5E_error2_t *entry, void *truncated)
 {
     (void)n;
@@ -336,7 +323,7 @@ static hid_t open_file(const char *path, int lock_failure)
 
 static int read_hdf5(struct source *s)
 {
-    const int lock_failure = try_lock(s->path);
+    const int lock_failure = kvg_lock_failure(s->path);
     s->file = open_file(s->path, lock_failure);
     if (s->file < 0)
         return cannot_open(s, lock_failure);

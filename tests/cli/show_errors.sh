@@ -50,6 +50,12 @@ exec 9<> run.h5 && flock -x 9
 try run.h5
 HDF5_USE_FILE_LOCKING=FALSE try run.h5 --format csv | tail -1
 exec 9>&-
+cp "$KVG_SOURCE/harness/inputs/smollm2.h5" captured.h5
+exec 9<> captured.h5 && flock -x 9
+"$KVGAUGE" list --context 1k --input ./captured.h5 2>&1; echo "exit $?"
+exec 9>&-
+"$KVGAUGE" list --context 1k --input ./captured.h5 | wc -l
+rm captured.h5
 # A limit on the size of files.
 (ulimit -f 1; try run.h5 --format csv --out new.csv) | cat
 ls
