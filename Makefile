@@ -305,21 +305,26 @@ lint: ## clang-format and cppcheck
 
 # ---------------------------------------------------------------- install
 DATA = $(datadir)/kvgauge
+# DESTDIR and the folders stand in quotes: a blank in one must not name another path, which uninstall would remove.
+define to_install
+'$(DESTDIR)$(1)'
+endef
 install: $(B)/kvgauge ## program, kernel ABI header, suites, data, man page, pkg-config file (prefix= libdir= ... DESTDIR=)
-	$(INSTALL) -d $(addprefix $(DESTDIR),$(bindir) $(includedir)/kvgauge $(pkgconfigdir) $(mandir)/man1 \
-	  $(DATA)/suites $(DATA)/inputs $(DATA)/plots)
-	$(INSTALL) -m 755 $(B)/kvgauge $(DESTDIR)$(bindir)/kvgauge
-	$(INSTALL) -m 644 kernels/kernel.h kernels/fp8.h $(DESTDIR)$(includedir)/kvgauge/
-	$(INSTALL) -m 644 harness/suites/*.yaml $(DESTDIR)$(DATA)/suites/
-	$(INSTALL) -m 644 harness/inputs/*.h5 $(DESTDIR)$(DATA)/inputs/
-	$(INSTALL) -m 644 plots/*.gp $(DESTDIR)$(DATA)/plots/
-	$(INSTALL) -m 644 harness/cli/kvgauge.1 $(DESTDIR)$(mandir)/man1/kvgauge.1
+	$(INSTALL) -d $(call to_install,$(bindir)) $(call to_install,$(includedir)/kvgauge) $(call to_install,$(pkgconfigdir)) \
+	  $(call to_install,$(mandir)/man1) $(call to_install,$(DATA)/suites) $(call to_install,$(DATA)/inputs) \
+	  $(call to_install,$(DATA)/plots)
+	$(INSTALL) -m 755 $(B)/kvgauge $(call to_install,$(bindir)/kvgauge)
+	$(INSTALL) -m 644 kernels/kernel.h kernels/fp8.h $(call to_install,$(includedir)/kvgauge/)
+	$(INSTALL) -m 644 harness/suites/*.yaml $(call to_install,$(DATA)/suites/)
+	$(INSTALL) -m 644 harness/inputs/*.h5 $(call to_install,$(DATA)/inputs/)
+	$(INSTALL) -m 644 plots/*.gp $(call to_install,$(DATA)/plots/)
+	$(INSTALL) -m 644 harness/cli/kvgauge.1 $(call to_install,$(mandir)/man1/kvgauge.1)
 	printf '%s\n' 'prefix=$(prefix)' 'includedir=$(includedir:$(prefix)/%=$${prefix}/%)/kvgauge' '' 'Name: kvgauge' \
 	  'Description: kernel ABI of kvgauge' 'Version: $(VERSION)' 'Cflags: -I$${includedir}' \
-	  > $(DESTDIR)$(pkgconfigdir)/kvgauge.pc
+	  > $(call to_install,$(pkgconfigdir)/kvgauge.pc)
 uninstall: ## remove what install put there
-	rm -rf $(DESTDIR)$(bindir)/kvgauge $(DESTDIR)$(includedir)/kvgauge $(DESTDIR)$(DATA) \
-	  $(DESTDIR)$(mandir)/man1/kvgauge.1 $(DESTDIR)$(pkgconfigdir)/kvgauge.pc
+	rm -rf $(call to_install,$(bindir)/kvgauge) $(call to_install,$(includedir)/kvgauge) $(call to_install,$(DATA)) \
+	  $(call to_install,$(mandir)/man1/kvgauge.1) $(call to_install,$(pkgconfigdir)/kvgauge.pc)
 
 # ---------------------------------------------------------------- bundle
 # A folder that runs where nothing is installed: the programs look for their libraries in ../lib, and every library

@@ -119,7 +119,9 @@ int figure_begin(struct plotter *p, struct figure *f)
         if (!isalnum((unsigned char)*c) && !strchr("._-", *c))
             *c = '-';
     snprintf(path, sizeof(path), "%s/%s.tsv", p->out_dir, f->name);
-    f->data = fopen(path, "we");
+    /* A link with this name may lead to any file: it is not written through. */
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+    f->data = fd < 0 ? NULL : fdopen(fd, "w");
     if (!f->data)
         return kvg_fail(p->error, KVG_EXIT_TROUBLE, "%s: cannot create: %s", path, strerror(errno));
     return 0;

@@ -22,13 +22,13 @@ $(B)/libkvgref.a: $(REFERENCE_OBJ)
 # No shared library is installed, so the Libs of kvgref.pc name what the archive itself needs.
 install: install-reference
 install-reference: $(B)/libkvgref.a
-	$(INSTALL) -d $(DESTDIR)$(libdir) $(DESTDIR)$(pkgconfigdir) $(DESTDIR)$(includedir)/kvgref
-	$(INSTALL) -m 644 $(B)/libkvgref.a $(DESTDIR)$(libdir)/
-	$(INSTALL) -m 644 $(REFERENCE_HEADERS) $(DESTDIR)$(includedir)/kvgref/
+	$(INSTALL) -d '$(DESTDIR)$(libdir)' '$(DESTDIR)$(pkgconfigdir)' '$(DESTDIR)$(includedir)/kvgref'
+	$(INSTALL) -m 644 $(B)/libkvgref.a '$(DESTDIR)$(libdir)/'
+	$(INSTALL) -m 644 $(REFERENCE_HEADERS) '$(DESTDIR)$(includedir)/kvgref/'
 	sed -e 's|@prefix@|$(prefix)|; s|@version@|$(VERSION)|; s|@libdir@|$(libdir:$(prefix)/%=$${prefix}/%)|' \
 	  -e 's|@includedir@|$(includedir:$(prefix)/%=$${prefix}/%)|' reference/kvgref.pc.in \
-	  > $(DESTDIR)$(pkgconfigdir)/kvgref.pc
+	  > '$(DESTDIR)$(pkgconfigdir)/kvgref.pc'
 
 uninstall: uninstall-reference
 uninstall-reference:
-	rm -rf $(DESTDIR)$(includedir)/kvgref $(DESTDIR)$(libdir)/libkvgref.a $(DESTDIR)$(pkgconfigdir)/kvgref.pc
+	rm -rf '$(DESTDIR)$(includedir)/kvgref' '$(DESTDIR)$(libdir)/libkvgref.a' '$(DESTDIR)$(pkgconfigdir)/kvgref.pc'

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "disk.h"
 #include "layout.h"
 
 enum { MAX_RANK = 4 };
@@ -41,8 +42,8 @@ struct kvg_dump *kvg_dump_create(const char *path, struct kvg_error *error)
         kvg_fail(error, KVG_EXIT_TROUBLE, "%.200s...: name too long", path);
         return NULL;
     }
-    /* fopen gives the reason of a failure in errno; HDF5 does not. */
-    FILE *probe = fopen(d->temporary, "we");
+    /* open gives the reason of a failure in errno; HDF5 does not. */
+    FILE *probe = kvg_create_file(d->temporary);
     if (!probe) {
         kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot create: %s", path, strerror(errno));
         free(d);

@@ -46,11 +46,12 @@ static const char *cell(const struct kvg_row *row, const struct kvg_column *colu
 
 /* ---------------------------------------------------------------- CSV */
 
-static void put_csv_field(FILE *out, const char *text)
+static void put_csv_field(FILE *out, const char *text, const char *before)
 {
     int quote = strpbrk(text, ",\"\r\n") != NULL || *text == ' ' || (*text && text[strlen(text) - 1] == ' ');
     if (quote)
         putc('"', out);
+    fputs(before, out);
     for (; *text; text++) {
         if (*text == '"')
             putc('"', out);
@@ -61,7 +62,7 @@ static void put_csv_field(FILE *out, const char *text)
 }
 
 static void export_csv(FILE *out, const struct kvg_results *results, const struct kvg_column *const *columns,
-                       int64_t n)
+                       int64_t n, int safe)
 {
     char number[NUMBER_MAX];
     for (int64_t c = 0; c < n; c++)
@@ -71,7 +72,10 @@ static void export_csv(FILE *out, const struct kvg_results *results, const struc
         for (int64_t c = 0; c < n; c++) {
             if (c)
                 putc(',', out);
-            put_csv_field(out, cell(&results->rows[r], columns[c], number));
+            const char *text = cell(&results->rows[r], columns[c], number);
+            const int formula =
+                safe && columns[c]->type == KVG_COLUMN_STRING && *text && strchr("=+-@", *text);
+            put_csv_field(out, text, formula ? "'" : "");
         }
         fputs("\r\n", out);
     }
@@ -196,8 +200,8 @@ int kvg_results_export(FILE *out, const struct kvg_results *results, enum kvg_ex
         n_columns = kvg_columns_count;
     }
     int failed = 0;
-    if (format == KVG_EXPORT_CSV)
-        export_csv(out, results, columns, n_columns);
+    if (format == KVG_EXPORT_CSV || format == KVG_EXPORT_CSV_SAFE)
+        export_csv(out, results, columns, n_columns, format == KVG_EXPORT_CSV_SAFE);
     else if (format == KVG_EXPORT_MARKDOWN)
         export_markdown(out, results, columns, n_columns);
     else

@@ -19,7 +19,9 @@ int kvg_file_read(const char *path, struct kvg_results *results, struct kvg_erro
 int kvg_results_read(const char *path, struct kvg_results *results, struct kvg_error *error);
 
 /* Writes all rows with the chosen columns (NULL: all columns). Implemented in export.c. */
-enum kvg_export { KVG_EXPORT_CSV, KVG_EXPORT_JSON, KVG_EXPORT_MARKDOWN };
+/* CSV_SAFE: CSV for a spreadsheet. A text cell that begins with = + - @, which a spreadsheet takes for a
+ * formula, gets a leading apostrophe. */
+enum kvg_export { KVG_EXPORT_CSV, KVG_EXPORT_JSON, KVG_EXPORT_MARKDOWN, KVG_EXPORT_CSV_SAFE };
 int kvg_results_export(FILE *out, const struct kvg_results *results, enum kvg_export format,
                        const struct kvg_column *const *columns, int64_t n_columns, struct kvg_error *error);
 

@@ -14,13 +14,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "disk.h"
 #include "encode.h"
 #include "file.h"
 #include "layout.h"
+
+enum { KVG_READ_SECONDS = 120 }; /* wall clock; 312 rows take a tenth of a second */
 
 struct source {
     const char *path;
@@ -100,11 +104,37 @@ static int read_facts(const struct source *s, hid_t object, const char *where, s
 
 /* ---------------------------------------------------------------- columns */
 
+/* 1 when the name leads to an object of this file and not, through a link, to one elsewhere. */
+static int is_own(hid_t group, const char *name)
+{
+    H5L_info_t info;
+    return H5Lget_info(group, name, &info, H5P_DEFAULT) >= 0 && info.type == H5L_TYPE_HARD;
+}
+
+/* Opens a dataset whose values lie in this file: no link to another file, no external storage, no virtual
+ * dataset. Negative otherwise. */
+static hid_t open_own_dataset(hid_t group, const char *name)
+{
+    hid_t set = is_own(group, name) ? H5Dopen2(group, name, H5P_DEFAULT) : H5I_INVALID_HID;
+    hid_t list = set < 0 ? H5I_INVALID_HID : H5Dget_create_plist(set);
+    const int own = list >= 0 && H5Pget_external_count(list) == 0 && H5Pget_layout(list) != H5D_VIRTUAL;
+    if (list >= 0)
+        H5Pclose(list);
+    if (!own && set >= 0)
+        H5Dclose(set);
+    return own ? set : H5I_INVALID_HID;
+}
+
+static hid_t open_own_group(hid_t file, const char *name)
+{
+    return is_own(file, name) ? H5Gopen2(file, name, H5P_DEFAULT) : H5I_INVALID_HID;
+}
+
 /* Opens a dataset whose extent must be the number of rows, and for rank 2 also `width`. Negative on
  * failure. */
 static hid_t open_dataset(const struct source *s, const char *name, int rank, hsize_t width)
 {
-    hid_t set = H5Dopen2(s->group, name, H5P_DEFAULT);
+    hid_t set = open_own_dataset(s->group, name);
     hid_t space = set < 0 ? H5I_INVALID_HID : H5Dget_space(set);
     hsize_t extent[2] = {0, width};
     int ok = space >= 0 && H5Sget_simple_extent_ndims(space) == rank &&
@@ -217,7 +247,7 @@ static int read_samples(const struct source *s)
 /* The number of rows is the extent of `row`. The limit prevents a huge allocation if it is damaged. */
 static int make_rows(struct source *s)
 {
-    hid_t set = H5Dopen2(s->group, "row", H5P_DEFAULT);
+    hid_t set = open_own_dataset(s->group, "row");
     hid_t space = set < 0 ? H5I_INVALID_HID : H5Dget_space(set);
     hsize_t n = 0;
     int ok = space >= 0 && H5Sget_simple_extent_ndims(space) == 1 &&
@@ -242,10 +272,10 @@ static int read_open_file(struct source *s)
     if (read_facts(s, s->file, "the facts of the run", &s->results->run) ||
         kvg_schema_check(s->path, &s->results->run, s->error))
         return -1;
-    s->group = H5Gopen2(s->file, KVG_GROUP_RESULTS, H5P_DEFAULT);
+    s->group = open_own_group(s->file, KVG_GROUP_RESULTS);
     if (s->group < 0)
         return damaged(s, "the group /" KVG_GROUP_RESULTS);
-    hid_t machine = H5Gopen2(s->file, KVG_GROUP_MACHINE, H5P_DEFAULT);
+    hid_t machine = open_own_group(s->file, KVG_GROUP_MACHINE);
     int failed = machine < 0 ? damaged(s, "the group /" KVG_GROUP_MACHINE)
                              : read_facts(s, machine, "the facts of the machine", &s->results->machine);
     if (machine >= 0)
@@ -256,14 +286,47 @@ static int read_open_file(struct source *s)
     return failed || read_samples(s) ? -1 : 0;
 }
 
+static herr_t note_truncated(unsigned n, const H5E_error2_t *entry, void *truncated)
+{
+    (void)n;
+    if (entry->min_num == H5E_TRUNCATED)
+        *(int *)truncated = 1;
+    return 0;
+}
+
+/* Says why H5Fopen failed. HDF5's own stack of errors still stands. */
+static int cannot_open(const struct source *s, int lock_failure)
+{
+    int truncated = 0;
+    H5Ewalk2(H5E_DEFAULT, H5E_WALK_DOWNWARD, note_truncated, &truncated);
+    if (lock_failure == EWOULDBLOCK)
+        return kvg_fail(s->error, KVG_EXIT_TROUBLE,
+                        "%s: another process has locked it; wait until that has closed the file, or set "
+                        "HDF5_USE_FILE_LOCKING=FALSE to read it all the same",
+                        s->path);
+    return kvg_fail(s->error, KVG_EXIT_USAGE,
+                    "%s: HDF5 cannot open it: %s; its journal, if it was kept, has every row", s->path,
+                    truncated ? "cut short" : "damaged");
+}
+
+/* The property list stays open: to close it would clear HDF5's stack of errors. Without locks where the file
+ * system has none. The environment variable HDF5_USE_FILE_LOCKING goes before
+ * this. */
+static hid_t open_file(const char *path, int lock_failure)
+{
+    hid_t access = H5Pcreate(H5P_FILE_ACCESS), file = H5I_INVALID_HID;
+    int lockless = lock_failure && lock_failure != EWOULDBLOCK;
+    if (access >= 0 && (!lockless || H5Pset_file_locking(access, 0, 1) >= 0))
+        file = H5Fopen(path, H5F_ACC_RDONLY, access);
+    return file;
+}
+
 static int read_hdf5(struct source *s)
 {
-    s->file = H5Fopen(s->path, H5F_ACC_RDONLY, H5P_DEFAULT);
+    const int lock_failure = kvg_lock_failure(s->path);
+    s->file = open_file(s->path, lock_failure);
     if (s->file < 0)
-        return kvg_fail(
-            s->error, KVG_EXIT_USAGE,
-            "%s: HDF5 cannot open it: cut short or damaged; its journal, if it was kept, has every row",
-            s->path);
+        return cannot_open(s, lock_failure);
     s->text = kvg_hdf5_string_type();
     int failed = s->text < 0 ? no_memory(s) : read_open_file(s);
     if (s->group >= 0)
@@ -277,23 +340,26 @@ static int read_hdf5(struct source *s)
 /* Looks at the first bytes: 1 for HDF5, 0 for anything else, -1 with the error if the file cannot be read. */
 static int is_hdf5(const char *path, struct kvg_error *error)
 {
-    static const char signature[8] = {'\x89', 'H', 'D', 'F', '\r', '\n', '\x1a', '\n'};
-    char head[8] = {0};
     struct stat info;
-    FILE *file = fopen(path, "re");
-    if (!file)
+    char byte;
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* opening a pipe must not wait for a writer */
+    if (fd < 0)
         return kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot open: %s", path, strerror(errno));
-    int is_folder = fstat(fileno(file), &info) == 0 && S_ISDIR(info.st_mode);
-    size_t n = is_folder ? 0 : fread(head, 1, sizeof(head), file);
-    int unreadable = ferror(file), why = errno;
-    fclose(file);
-    if (is_folder)
+    const int known = fstat(fd, &info) == 0;
+    const int regular = known && S_ISREG(info.st_mode);
+    const ssize_t n = regular ? read(fd, &byte, 1) : 0;
+    const int why = errno;
+    close(fd);
+    if (known && S_ISDIR(info.st_mode))
         return kvg_fail(error, KVG_EXIT_USAGE, "%s: is a folder; name the result file in it", path);
-    if (unreadable)
+    if (!regular)
+        return kvg_fail(error, KVG_EXIT_USAGE, "%s: is a pipe or a device; a regular file would be right",
+                        path);
+    if (n < 0)
         return kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot read: %s", path, strerror(why));
     if (n == 0)
         return kvg_fail(error, KVG_EXIT_USAGE, "%s: is empty", path);
-    return n == sizeof(head) && memcmp(head, signature, sizeof(head)) == 0;
+    return kvg_begins_as_hdf5(path);
 }
 
 /* ---------------------------------------------------------------- the child process */
@@ -318,20 +384,28 @@ static int send_results(FILE *out, const char *path)
     return failed || fflush(out) ? 1 : 0;
 }
 
-/* The limits prevent a core file and an endless loop. stderr goes to /dev/null, because the C library prints
+/* The limits prevent a core file and an endless loop, be it busy or waiting. The child ends with its parent.
+ * stderr goes to /dev/null, because the C library prints
  * a message when it detects damaged memory. */
-static void child(int fd, const char *path)
+static void child(int fd, const char *path, pid_t parent)
 {
     const struct rlimit no_core = {0, 0}, one_minute = {60, 60};
     int null = open("/dev/null", O_WRONLY);
     FILE *out = fdopen(fd, "w");
     setrlimit(RLIMIT_CORE, &no_core);
     setrlimit(RLIMIT_CPU, &one_minute);
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent)
+        _exit(1);
     if (null < 0 || !out || dup2(null, STDERR_FILENO) < 0)
         _exit(1);
-    static const int fatal[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGINT, SIGTERM, SIGXCPU};
+    static const int fatal[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGINT, SIGTERM, SIGXCPU, SIGALRM};
     for (size_t i = 0; i < sizeof(fatal) / sizeof(fatal[0]); i++)
         signal(fatal[i], SIG_DFL);
+    sigset_t own; /* a mask of the parent would hold the signal of the time limit back */
+    sigemptyset(&own);
+    sigaddset(&own, SIGALRM);
+    sigprocmask(SIG_UNBLOCK, &own, NULL);
+    alarm(KVG_READ_SECONDS);
     _exit(send_results(out, path));
 }
 
@@ -366,10 +440,11 @@ int kvg_file_read(const char *path, struct kvg_results *results, struct kvg_erro
     int ends[2];
     if (pipe2(ends, O_CLOEXEC))
         return kvg_fail(error, KVG_EXIT_TROUBLE, "%s: cannot make a pipe: %s", path, strerror(errno));
+    const pid_t parent = getpid();
     pid_t pid = fork();
     if (pid == 0) {
         close(ends[0]);
-        child(ends[1], path);
+        child(ends[1], path, parent);
     }
     close(ends[1]);
     FILE *in = pid > 0 ? fdopen(ends[0], "r") : NULL;
@@ -386,7 +461,11 @@ int kvg_file_read(const char *path, struct kvg_results *results, struct kvg_erro
     if (pid > 0 && (!WIFEXITED(status) || WEXITSTATUS(status) != 0)) {
         if (!failed)
             kvg_results_free(results);
-        failed = kvg_fail(error, KVG_EXIT_USAGE, "%s: damaged: HDF5 cannot read it", path);
+        failed = WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM
+                     ? kvg_fail(error, KVG_EXIT_USAGE,
+                                "%s: reading took longer than %d s: damaged, or the disk is too slow", path,
+                                KVG_READ_SECONDS)
+                     : kvg_fail(error, KVG_EXIT_USAGE, "%s: damaged: HDF5 cannot read it", path);
     }
     return failed;
 }

@@ -70,13 +70,20 @@ static hid_t creation_list(int rank, const hsize_t *chunk, int compress)
     return failed ? H5I_INVALID_HID : list;
 }
 
+/* A chunk is stored whole. So a short file has chunks of as many rows as it has. */
+static hsize_t chunk_rows(hsize_t rows, hsize_t most)
+{
+    return rows == 0 ? 1 : rows < most ? rows : most;
+}
+
 /* Creates and writes one dataset with its units and long_name; the caller closes it. Negative on failure. */
 static hid_t put_dataset(const struct writer *w, const char *name, int rank, hid_t file_type,
                          hid_t memory_type, const void *data, const char *units, const char *long_name)
 {
     hsize_t rows = (hsize_t)w->results->count;
     hsize_t extent[2] = {rows, KVG_MAX_SAMPLES}, most[2] = {H5S_UNLIMITED, KVG_MAX_SAMPLES};
-    hsize_t chunk[2] = {rank == 2 ? KVG_CHUNK_SAMPLE_ROWS : KVG_CHUNK_ROWS, KVG_MAX_SAMPLES};
+    hsize_t chunk[2] = {chunk_rows(rows, rank == 2 ? KVG_CHUNK_SAMPLE_ROWS : KVG_CHUNK_ROWS),
+                        KVG_MAX_SAMPLES};
     hid_t space = H5Screate_simple(rank, extent, most);
     hid_t list = creation_list(rank, chunk, H5Tis_variable_str(file_type) <= 0);
     hid_t set = H5I_INVALID_HID;
@@ -220,7 +227,7 @@ static int put_table(const struct writer *w, hid_t group)
     }
     if (!failed)
         failed = H5TBmake_table("kvgauge results", group, KVG_TABLE_SUMMARY, n, rows, n * 8, names, offsets,
-                                types, KVG_CHUNK_ROWS, NULL, 1, records) < 0;
+                                types, chunk_rows(rows, KVG_CHUNK_ROWS), NULL, 1, records) < 0;
     free(names);
     free(offsets);
     free(types);
@@ -249,7 +256,8 @@ static hid_t create_file(void)
     unsigned order = H5P_CRT_ORDER_TRACKED | H5P_CRT_ORDER_INDEXED;
     hid_t file = H5I_INVALID_HID;
     if (creation >= 0 && access >= 0 && H5Pset_link_creation_order(creation, order) >= 0 &&
-        H5Pset_attr_creation_order(creation, order) >= 0 && H5Pset_fapl_core(access, CORE_INCREMENT, 0) >= 0)
+        H5Pset_attr_creation_order(creation, order) >= 0 && H5Pset_istore_k(creation, KVG_INDEX_HALF) >= 0 &&
+        H5Pset_fapl_core(access, CORE_INCREMENT, 0) >= 0)
         file = H5Fcreate("kvgauge-image", H5F_ACC_TRUNC, creation, access);
     if (creation >= 0)
         H5Pclose(creation);

@@ -12,8 +12,9 @@
 #define KVG_GROUP_MACHINE "machine"
 #define KVG_GROUP_TABLES "tables"
 #define KVG_TABLE_SUMMARY "summary"
-#define KVG_CHUNK_ROWS 256       /* rows per chunk of a column */
-#define KVG_CHUNK_SAMPLE_ROWS 64 /* rows per chunk of time_samples */
+#define KVG_CHUNK_ROWS 256       /* most rows per chunk of a column */
+#define KVG_CHUNK_SAMPLE_ROWS 64 /* most rows per chunk of time_samples */
+#define KVG_INDEX_HALF 4 /* half the chunks in a node of a dataset's index; with HDF5's 32 it takes 2 kB */
 #define KVG_GZIP_LEVEL 4
 
 /* HDF5 prints its error stack on stderr unless it is told not to. Between begin and end it prints nothing;

@@ -21,4 +21,13 @@ void kvg_results_free(struct kvg_results *results); /* also zeroes the results *
  * '-' keeps the rows that do not match. A filter of 8 to 16 hexadecimal digits is the start of a case id. */
 int kvg_results_filter(struct kvg_results *results, const char *filter, struct kvg_error *error);
 
+/* Makes control characters in the texts of the rows and facts visible, as in \x1b and \x0a: a terminal obeys
+ * them. For printing only: a file keeps the text as it is. */
+int kvg_results_make_printable(struct kvg_results *results, struct kvg_error *error);
+
+/* May regcomp see this pattern? -1 with the error for one that is longer than 1000 characters, or whose counts
+ * in {} multiply to more than 1000: the C library copies what it repeats, and a{255} thrice nested takes
+ * gigabytes. */
+int kvg_pattern_check(const char *pattern, struct kvg_error *error);
+
 #endif

@@ -75,7 +75,9 @@ static void print_verdict(struct kvg_table *t, int64_t superseded)
     const struct kvg_fact *argv = kvg_facts_find(&t->results->run, "argv");
     if (fact_number(&t->results->run, "complete") != 0.0)
         return;
-    if (argv && argv->text && strncmp(argv->text, "kvgauge check", 13) == 0)
+    if (argv && argv->text &&
+        (strncmp(argv->text, "kvgauge check", 13) == 0 || /* as older files have it */
+         strncmp(argv->text, "[\"kvgauge\",\"check\"", 18) == 0))
         kvg_table_say(t, "The check did not end: some planned cases have no row.");
     else
         kvg_table_say(t, "The run was interrupted: some planned cases have no row. Continue it with "

@@ -8,9 +8,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "harness/device/ask_device.h"
 #include "plots/plot.h"
+#include "results/disk.h"
 #include "results/file.h"
 #include "results/table.h"
 #include "results/table_text.h"
@@ -364,8 +366,13 @@ static int report_run(const struct kvg_run_command *command, const struct kvg_pl
     const char *journal = quoted ? quoted : "FILE";
     if (lost) {
         code = kvg_error_report(lost);
-        fprintf(stderr, "kvgauge: the rows are safe in %s; `kvgauge run --resume %s` makes the result file\n",
-                files->journal_path, journal);
+        if (access(files->journal_path, F_OK) == 0)
+            fprintf(stderr,
+                    "kvgauge: the rows are safe in %s; `kvgauge run --resume %s` makes the result file\n",
+                    files->journal_path, journal);
+        else
+            fprintf(stderr, "kvgauge: the journal %s was removed during the run; the rows are lost\n",
+                    files->journal_path);
     } else if (results->count > 0) {
         show(command, results, files);
         if (!tally->interrupted)
@@ -463,6 +470,9 @@ static int check_dump(const struct kvg_run_command *command, const struct kvg_pl
     if (strcmp(path, to) == 0 && plan->count > 1)
         return kvg_fail(error, KVG_EXIT_USAGE, "--dump %s: one file cannot hold %lld cases; name a folder",
                         to, (long long)plan->count);
+    for (int64_t i = 0; i < plan->count && strcmp(path, to) == 0; i++)
+        if (kvg_check_output(to, plan->cases[i].input, 1, error))
+            return -1;
     return 0;
 }
 

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "results/disk.h"
 #include "results/file.h"
 #include "results/table.h"
 #include "argv.h"
@@ -19,7 +20,7 @@
 #include "file_options.h"
 #include "options.h"
 
-enum { KEY_COLUMNS = 'c', KEY_FORMAT = 'f', KEY_ALL = 'a', KEY_OUT = 'o' };
+enum { KEY_COLUMNS = 'c', KEY_FORMAT = 'f', KEY_ALL = 'a', KEY_OUT = 'o', KEY_CSV_SAFE = 0x100 };
 enum format { FORMAT_TABLE, FORMAT_CSV, FORMAT_JSON, FORMAT_MARKDOWN, FORMAT_HDF5 };
 static const char *const format_names[] = {"table", "csv", "json", "markdown", "hdf5"};
 
@@ -27,7 +28,7 @@ struct show_options {
     struct kvg_file_options file;
     const char *columns, *out;
     enum format format;
-    int all;
+    int all, csv_safe;
 };
 
 static const struct argp_option options[] = {
@@ -36,8 +37,15 @@ static const struct argp_option options[] = {
     {"columns", KEY_COLUMNS, "A,B,C", 0,
      "Only these columns, one row a line; results/SCHEMA.md lists the names.", 0},
     {"all", KEY_ALL, NULL, 0, "List every row after the sections of the table.", 0},
+    {"csv-safe", KEY_CSV_SAFE, NULL, 0,
+     "With --format csv: a text that begins with = + - @ gets a leading apostrophe, so that a spreadsheet "
+     "does "
+     "not take it for a formula.",
+     0},
     {"out", KEY_OUT, "FILE", 0,
-     "Write to FILE instead of to standard output. An existing file is replaced in one step.", 0},
+     "Write to FILE instead of to standard output. An existing file of the same kind is replaced in one "
+     "step; the file that is read, a journal, and a file of another kind are not.",
+     0},
     {0}};
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -62,6 +70,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case KEY_ALL:
         o->all = 1;
         return 0;
+    case KEY_CSV_SAFE:
+        o->csv_safe = 1;
+        return 0;
     case KEY_OUT:
         o->out = arg;
         return 0;
@@ -70,6 +81,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
             argp_error(state, "--format hdf5 needs --out FILE");
         if (o->format == FORMAT_HDF5 && o->columns)
             argp_error(state, "--format hdf5 writes whole files; --columns does not go with it");
+        if (o->csv_safe && o->format != FORMAT_CSV)
+            argp_error(state, "--csv-safe belongs to --format csv");
         if (o->all && (o->columns || o->format != FORMAT_TABLE))
             argp_error(state,
                        "--all belongs to the table; with --columns or another format every row is listed");
@@ -145,7 +158,8 @@ static int print_to(FILE *out, const struct show_options *o, const struct kvg_re
                     const struct kvg_column *const *columns, int64_t n, struct kvg_error *error)
 {
     if (o->format == FORMAT_CSV)
-        return kvg_results_export(out, results, KVG_EXPORT_CSV, columns, n, error);
+        return kvg_results_export(out, results, o->csv_safe ? KVG_EXPORT_CSV_SAFE : KVG_EXPORT_CSV, columns,
+                                  n, error);
     if (o->format == FORMAT_JSON)
         return kvg_results_export(out, results, KVG_EXPORT_JSON, columns, n, error);
     if (o->format == FORMAT_MARKDOWN)
@@ -191,6 +205,8 @@ static int show(const struct show_options *o, struct kvg_error *error)
     struct kvg_results results;
     const struct kvg_column **columns = NULL;
     int64_t n = 0;
+    if (o->out && kvg_check_output(o->out, o->file.file, o->format == FORMAT_HDF5, error))
+        return -1;
     if (o->columns && !(columns = choose_columns(o->columns, &n, error)))
         return -1;
     if (kvg_file_options_read(&o->file, &results, error)) {
@@ -198,6 +214,13 @@ static int show(const struct show_options *o, struct kvg_error *error)
         return -1;
     }
     int failed = 0;
+    if (o->format == FORMAT_TABLE || o->format == FORMAT_MARKDOWN)
+        failed = kvg_results_make_printable(&results, error);
+    if (failed) {
+        kvg_results_free(&results);
+        free(columns);
+        return -1;
+    }
     if (o->format == FORMAT_HDF5)
         failed = kvg_file_write(o->out, &results, error);
     else if (o->out)

@@ -3,6 +3,7 @@
  * main.c: finds the command that the first word names and runs it with the rest of the command line.
  */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,6 +102,7 @@ int main(int argc, char **argv)
 {
     if (kvg_is_worker(argc, argv))
         return kvg_worker_main();
+    signal(SIGXFSZ, SIG_IGN); /* a file over the limit of the shell (ulimit -f) gives an error of write(2) */
     char version[128], name[64];
     struct choice choice = {0};
     snprintf(version, sizeof version, "kvgauge %s (%s%s)", kvg_version(), kvg_git_sha(),

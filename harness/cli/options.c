@@ -302,6 +302,12 @@ void kvg_plan_print_cases(const struct kvg_plan *plan)
 int kvg_error_report(const struct kvg_error *error)
 {
     fflush(stdout); /* so that on a terminal the message comes after what was printed */
-    fprintf(stderr, "kvgauge: %s\n", error->text);
+    fputs("kvgauge: ", stderr);
+    for (const char *c = error->text; *c; c++) /* a message may quote a file, and a terminal obeys controls */
+        if (((unsigned char)*c < 0x20 && *c != '\n' && *c != '\t') || *c == 0x7f)
+            fprintf(stderr, "\\x%02x", (unsigned char)*c);
+        else
+            putc(*c, stderr);
+    putc('\n', stderr);
     return (int)error->exit_code;
 }

@@ -163,6 +163,7 @@ const struct kvg_repro_option kvg_repro_options[] = {
 #include "harness/case/axes.def"
     {"out", "", NULL, names_files},
     {"resume", "", NULL, names_files},
+    {"trust", "", NULL, "says what --resume may do"},
     {"dump", "dump", NULL, "names the files of the run; no number of the row depends on it"},
     {"dry-run", "", NULL, no_row},
     {"profile", "profile", NULL, no_row},

@@ -14,6 +14,7 @@
 #include "benchmark_flags.h"
 #include "commands.h"
 #include "harness/execute/options.h"
+#include "results/disk.h"
 #include "run_files.h"
 
 enum {
@@ -30,7 +31,8 @@ enum {
     KEY_PLOTS,
     KEY_NO_PLOTS,
     KEY_CONSTANTS,
-    KEY_QUIET
+    KEY_QUIET,
+    KEY_TRUST
 };
 
 static const struct argp_option options[] = {
@@ -73,6 +75,11 @@ static const struct argp_option options[] = {
      "out of memory. Without --suite, --case, --filter or an axis, the options of that run apply; with one "
      "of "
      "them, its cases are added to the file.",
+     2},
+    {"trust", KEY_TRUST, NULL, 0,
+     "With --resume: load the plug-ins and write the files that the journal names. Without it, a plug-in, "
+     "and "
+     "a --dump or --benchmark_out outside the journal's folder, must be given again.",
      2},
     {"dry-run", KEY_DRY_RUN, NULL, 0, "Print the case strings that would run; run nothing, write no file.",
      2},
@@ -181,6 +188,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case KEY_CONSTANTS:
         constants(arg, &c->run, state);
         return 0;
+    case KEY_TRUST:
+        c->trust = 1;
+        return 0;
     case KEY_QUIET:
         c->quiet = 1;
         return 0;
@@ -245,6 +255,44 @@ static int names_cases(int argc, char **argv, const struct kvg_run_command *c)
     return r->case_string || r->filter;
 }
 
+static int is_given(const char *const *given, const char *name)
+{
+    for (; *given; given++)
+        if (strcmp(*given, name) == 0)
+            return 1;
+    return 0;
+}
+
+static int may_write(const char *option, const char *path, const char *given, const char *journal,
+                     struct kvg_error *error)
+{
+    if (!path || (given && strcmp(path, given) == 0) || kvg_same_folder(path, journal))
+        return 0;
+    return kvg_fail(error, KVG_EXIT_USAGE,
+                    "%s: writes to %s %s, outside its own folder; to allow it, give that option again, or "
+                    "--trust",
+                    journal, option, path);
+}
+
+/* The journal may come from elsewhere. It may not load code or write elsewhere, unless the command line says
+ * so. */
+static int check_recorded(const struct kvg_run_command *command, const struct kvg_run_command *recorded,
+                          const char *journal, struct kvg_error *error)
+{
+    if (command->trust)
+        return 0;
+    for (int64_t i = 0; i < recorded->plan.n_plugins; i++)
+        if (!is_given(command->plan.plugins, recorded->plan.plugins[i]))
+            return kvg_fail(error, KVG_EXIT_USAGE,
+                            "%s: loads the plug-in %s; to allow it, give --plugin again, or --trust", journal,
+                            recorded->plan.plugins[i]);
+    return may_write("--dump", recorded->run.dump, command->run.dump, journal, error) ||
+                   may_write("--benchmark_out", recorded->benchmark_out, command->benchmark_out, journal,
+                             error)
+               ? -1
+               : 0;
+}
+
 /* --resume alone: the command line that the journal holds. */
 static int recall(struct kvg_run_command *command, struct kvg_error *error)
 {
@@ -256,7 +304,7 @@ static int recall(struct kvg_run_command *command, struct kvg_error *error)
         kvg_journal_read(files.journal_path, &header, error))
         return -1;
     const struct kvg_fact *fact = kvg_facts_find(&header.run, "argv");
-    char **argv = fact && fact->text ? kvg_argv_unquote(fact->text, &argc) : NULL;
+    char **argv = fact && fact->text ? kvg_argv_from_text(fact->text, &argc) : NULL;
     kvg_results_free(&header);
     if (!argv || argc < 2) {
         kvg_argv_free(argv);
@@ -272,6 +320,8 @@ static int recall(struct kvg_run_command *command, struct kvg_error *error)
     }
     /* "kvgauge run ...": the options follow the second word */
     int failed = parse_command(argc - 1, argv + 1, &recorded, error);
+    if (!failed)
+        failed = check_recorded(command, &recorded, files.journal_path, error);
     recorded.recalled = argv;
     recorded.resume = command->resume;
     recorded.out = NULL;

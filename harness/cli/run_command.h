@@ -17,13 +17,15 @@ struct kvg_run_command {
     int plots; /* 1: --plots, 0: --no-plots, -1: neither; then plots are drawn unless --case or --quiet */
     const char **flags; /* --benchmark_*, NULL-terminated */
     const char *benchmark_out;
+    int trust;         /* --trust */
     int timeout_given; /* 1 when --timeout is on the command line */
     char **recalled;   /* argv from a journal, which the text then points into; else NULL */
 };
 
 /* Parses a command line; usage errors end the process. With --resume and no option that chooses cases, the
  * command line in the journal of that run is parsed instead; --timeout, --plots, --no-plots, --quiet and
- * --dry-run are then those of this one. 0, or -1 with the error; kvg_run_command_free is due in both
+ * --dry-run are then those of this one. A journal may come from elsewhere: that it loads a plug-in, or writes
+ * outside its own folder, is an error unless this command line has the same option, or --trust. 0, or -1 with the error; kvg_run_command_free is due in both
  * cases. */
 int kvg_run_command_read(int argc, char **argv, struct kvg_run_command *command, struct kvg_error *error);
 void kvg_run_command_free(struct kvg_run_command *command);

@@ -122,6 +122,13 @@ static int check_writable(const char *path, struct kvg_error *error)
     return 0;
 }
 
+/* 1 when both name one file, which need not exist yet. */
+static int same_name(const char *a, const char *b)
+{
+    const char *x = strrchr(a, '/'), *y = strrchr(b, '/');
+    return kvg_same_file(a, b) || (strcmp(x ? x + 1 : a, y ? y + 1 : b) == 0 && kvg_same_folder(a, b));
+}
+
 /* The content of an earlier --benchmark_out file, or an empty report. */
 static int load_benchmarks(struct kvg_run_files *files, int resumed, struct kvg_error *error)
 {
@@ -130,6 +137,12 @@ static int load_benchmarks(struct kvg_run_files *files, int resumed, struct kvg_
         return 0;
     if (make_folder(files->benchmark_path, error) || check_writable(files->benchmark_path, error))
         return -1;
+    if (same_name(files->benchmark_path, files->h5) || same_name(files->benchmark_path, files->journal_path))
+        return kvg_fail(
+            error, KVG_EXIT_USAGE,
+            "--benchmark_out %s: is the result file or the journal of this run; another name would "
+            "be right",
+            files->benchmark_path);
     if (!exists(files->benchmark_path)) {
         files->benchmarks = json_pack("{s:{}, s:[]}", "context", "benchmarks");
         return files->benchmarks ? 0 : kvg_fail(error, KVG_EXIT_TROUBLE, "out of memory");
@@ -225,8 +238,8 @@ static int write_benchmarks(const struct kvg_run_files *files, struct kvg_error 
     char temporary[KVG_PATH_MAX];
     if (!files->benchmarks)
         return 0;
-    int n = snprintf(temporary, sizeof temporary, "%s.tmp", files->benchmark_path);
-    FILE *f = n < (int)sizeof temporary ? fopen(temporary, "w") : NULL;
+    int n = snprintf(temporary, sizeof temporary, "%s.%ld.tmp", files->benchmark_path, (long)getpid());
+    FILE *f = n < (int)sizeof temporary ? kvg_create_file(temporary) : NULL;
     int failed = !f || json_dumpf(files->benchmarks, f, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
     if (f)
         failed |= fclose(f);
@@ -275,14 +288,31 @@ static int new_uuid(char text[40])
     return kvg_read_line("/proc/sys/kernel/random/uuid", text, 40);
 }
 
+/* ["kvgauge","COMMAND",...]. An argument that is not UTF-8, which JSON cannot hold, makes it a line for a shell;
+ * the facts then hold it as they hold any such text. */
+static char *recorded_argv(const char *command, int argc, char **argv)
+{
+    char **whole = calloc((size_t)argc + 2, sizeof *whole);
+    char name[] = "kvgauge", *copy = strdup(command), *text = NULL;
+    if (whole && copy) {
+        whole[0] = name;
+        whole[1] = copy;
+        for (int i = 1; i < argc; i++)
+            whole[i + 1] = argv[i];
+        text = kvg_argv_to_json(argc + 1, whole);
+        if (!text)
+            text = kvg_argv_quote(argc + 1, whole);
+    }
+    free(copy);
+    free(whole);
+    return text;
+}
+
 int kvg_run_facts_add(struct kvg_facts *facts, const char *command, int argc, char **argv, const char *suite,
                       uint64_t seed)
 {
     char uuid[40], created[KVG_UTC_MAX], generator[64];
-    char *rest = kvg_argv_quote(argc - 1, argv + 1), *line = NULL;
-    if (rest && asprintf(&line, "kvgauge %s%s%s", command, rest[0] ? " " : "", rest) < 0)
-        line = NULL;
-    free(rest);
+    char *line = recorded_argv(command, argc, argv);
     if (new_uuid(uuid))
         snprintf(uuid, sizeof uuid, "unknown");
     kvg_utc_now(created);

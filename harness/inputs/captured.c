@@ -4,11 +4,13 @@
  * object are checked before its data is read. HDF5's own error messages are switched off; each failure is
  * one sentence with the file's name.
  */
+#include <errno.h>
 #include <hdf5.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "results/disk.h"
 #include "harness/machine/paths.h"
 #include "captured.h"
 #include "inputs.h"
@@ -195,11 +197,23 @@ static int read_dataset(hid_t file, const char *path, const char *name, struct e
 
 static int read_info(hid_t file, struct kvg_captured_info *info, struct kvg_error *error);
 
+/* Without locks where the file system has none. */
+static hid_t open_hdf5(const char *path)
+{
+    const int lock = kvg_lock_failure(path);
+    hid_t access = H5Pcreate(H5P_FILE_ACCESS), file = H5I_INVALID_HID;
+    if (access >= 0 && (lock == 0 || lock == EWOULDBLOCK || H5Pset_file_locking(access, 0, 1) >= 0))
+        file = H5Fopen(path, H5F_ACC_RDONLY, access);
+    if (access >= 0)
+        H5Pclose(access);
+    return file;
+}
+
 /* Reads the info of a file, in the child process that may crash. */
 static void look(const char *path)
 {
     struct kvg_captured_info info = {.n_layers = 0};
-    hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+    hid_t file = open_hdf5(path);
     snprintf(info.path, sizeof info.path, "%s", path);
     if (file >= 0) {
         read_info(file, &info, NULL);
@@ -223,8 +237,11 @@ static hid_t open_file(const char *input, char *path, size_t size, struct kvg_er
     fclose(readable);
     if (!kvg_captured_survives(path, look))
         return bad_file(path, "is damaged: HDF5 crashes or hangs on it", error);
-    hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
-    if (file < 0)
+    hid_t file = open_hdf5(path);
+    if (file < 0 && kvg_lock_failure(path) == EWOULDBLOCK)
+        bad_file(path, "is locked by another process; wait for it, or set HDF5_USE_FILE_LOCKING=FALSE",
+                 error);
+    else if (file < 0)
         bad_file(path, "is not an HDF5 file, or is truncated", error);
     return file;
 }

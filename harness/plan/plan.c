@@ -4,6 +4,7 @@
  * completed, its kernel is resolved, and it is kept unless the plan has it already or the filter rejects it.
  * At the end, cases that share their tensors are made neighbours.
  */
+#include "results/results.h"
 #include "plan.h"
 
 #include <fnmatch.h>
@@ -55,6 +56,8 @@ static int compile_filter(struct builder *b, const char *filter)
 {
     regex_t *regex = &b->regex[b->filters];
     b->negate[b->filters] = *filter == '-';
+    if (kvg_pattern_check(filter + b->negate[b->filters], b->error))
+        return -1;
     int code = regcomp(regex, filter + b->negate[b->filters], REG_EXTENDED | REG_NOSUB);
     if (code == 0) {
         b->filters++;

@@ -16,3 +16,10 @@ mv root moved
 moved/usr/bin/kvgauge list --suites | grep -o '/moved/.*suites'
 to moved uninstall
 find moved -type f
+# A blank in DESTDIR: nothing but the installation is removed. "a" is the path that the part before the blank names.
+mkdir -p a && echo kept > a/file
+to 'a b' install
+[ -x 'a b/usr/bin/kvgauge' ] && [ -f 'a b/usr/lib/multi/libkvgref.a' ] && echo installed
+to 'a b' uninstall
+find 'a b' -type f
+cat a/file

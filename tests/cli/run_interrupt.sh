@@ -23,7 +23,7 @@ count a.h5
 
 echo "--- a torn last line, then SIGKILL"
 printf '{"case_id": "half a row' >> a.jsonl
-"$KVGAUGE" run --resume a.h5 --quiet & pid=$!
+"$KVGAUGE" run --resume a.h5 --trust --quiet & pid=$!
 wait_until has_worker && [ -n "$worker" ] && echo "there is a worker"
 kill -9 $pid
 wait $pid 2> /dev/null; echo "exit $?"
@@ -33,9 +33,9 @@ count a.h5
 
 echo "--- resume: the rest, and then nothing is left to do"
 # Two cases are left: one that hangs, and one that must end in time even on a busy machine.
-"$KVGAUGE" run --resume a.jsonl --quiet --timeout 15; echo "exit $?"
+"$KVGAUGE" run --resume a.jsonl --trust --quiet --timeout 15; echo "exit $?"
 count a.h5
-"$KVGAUGE" run --resume a.h5 --quiet --timeout 1; echo "exit $?" # only the case that hangs
+"$KVGAUGE" run --resume a.h5 --trust --quiet --timeout 1; echo "exit $?" # only the case that hangs
 "$KVGAUGE" show a.h5 --format csv --columns kernel,status,attempt | tr -d '\r'
 
 echo "--- resume with other cases adds them"

@@ -6,12 +6,15 @@
  */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <hdf5.h>
 #include <hdf5_hl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #include "tests/unit/results_sample.h"
 
@@ -396,9 +399,145 @@ static void nothing_is_printed_by_hdf5(void **state)
     dup2(saved, STDERR_FILENO);
     close(saved);
     assert_int_equal(failed, -1);
-    assert_non_null(strstr(error.text, "cut short or damaged"));
+    assert_non_null(strstr(error.text, "cannot open it: damaged"));
     free(sample_read(capture, &size));
     assert_int_equal(size, 0);
+}
+
+/* ---------------------------------------------------------------- locks, links and kinds of files */
+
+static int flock_errno; /* what flock(2) fails with, as on a file system without locks; 0: it works */
+
+/* HDF5 calls this one too: a symbol of the program goes before the C library's. */
+int flock(int fd, int operation)
+{
+    if (flock_errno) {
+        errno = flock_errno;
+        return -1;
+    }
+    return (int)syscall(SYS_flock, fd, operation);
+}
+
+static void write_sample(int64_t rows)
+{
+    struct kvg_results in;
+    struct kvg_error error = {0};
+    sample_results(&in, rows);
+    assert_int_equal(kvg_file_write(path, &in, &error), 0);
+    kvg_results_free(&in);
+}
+
+static void refuse_to_read(const char *name, int exit_code, const char *words)
+{
+    struct kvg_results out;
+    struct kvg_error error = {0};
+    assert_int_equal(kvg_results_read(name, &out, &error), -1);
+    assert_int_equal(error.exit_code, exit_code);
+    if (!strstr(error.text, words))
+        fail_msg("'%s' does not say '%s'", error.text, words);
+}
+
+static void read_again(int64_t rows)
+{
+    struct kvg_results out;
+    struct kvg_error error = {0};
+    if (kvg_results_read(path, &out, &error))
+        fail_msg("%s", error.text);
+    assert_int_equal(out.count, rows);
+    kvg_results_free(&out);
+}
+
+static void a_locked_file_is_not_called_damaged(void **state)
+{
+    (void)state;
+    write_sample(3);
+    int fd = open(path, O_RDWR);
+    assert_true(fd >= 0);
+    assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
+    refuse_to_read(path, KVG_EXIT_TROUBLE, "another process has locked it");
+    refuse_to_read(path, KVG_EXIT_TROUBLE, "HDF5_USE_FILE_LOCKING=FALSE");
+    close(fd);
+    read_again(3);
+}
+
+static void a_file_system_without_locks_is_no_obstacle(void **state)
+{
+    (void)state;
+    static const int failures[] = {ENOSYS, ENOLCK, EOPNOTSUPP, 524}; /* 524: ENOTSUPP of the kernel's NFS */
+    write_sample(3);
+    for (size_t i = 0; i < sizeof(failures) / sizeof(failures[0]); i++) {
+        flock_errno = failures[i];
+        read_again(3);
+        flock_errno = 0;
+    }
+}
+
+static void a_file_cut_short_is_called_so(void **state)
+{
+    (void)state;
+    struct stat info;
+    write_sample(3);
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(truncate(path, info.st_size - 1), 0);
+    refuse_to_read(path, KVG_EXIT_USAGE, "cut short");
+}
+
+static void pipes_and_devices_are_refused_at_once(void **state)
+{
+    (void)state;
+    assert_int_equal(mkfifo(path, 0600), 0);
+    alarm(20);
+    refuse_to_read(path, KVG_EXIT_USAGE, "is a pipe or a device");
+    refuse_to_read("/dev/zero", KVG_EXIT_USAGE, "is a pipe or a device");
+    alarm(0);
+}
+
+/* The column `seed` of a good file, made again so that its values lie in another file. */
+static void values_elsewhere_are_not_read(void **state)
+{
+    (void)state;
+    char other[160];
+    snprintf(other, sizeof(other), "%s/other.h5", folder);
+    const hsize_t rows = 3;
+    for (int kind = 0; kind < 4; kind++) {
+        write_sample(3);
+        assert_int_equal(rename(path, other), 0);
+        write_sample(3);
+        hid_t file = H5Fopen(path, H5F_ACC_RDWR, H5P_DEFAULT), space = H5Screate_simple(1, &rows, NULL);
+        hid_t list = H5Pcreate(H5P_DATASET_CREATE), set = H5I_INVALID_HID;
+        assert_true(file >= 0 && space >= 0 && list >= 0);
+        assert_true(H5Ldelete(file, kind == 3 ? "results" : "results/seed", H5P_DEFAULT) >= 0);
+        if (kind == 0)
+            assert_true(H5Lcreate_external(other, "results/seed", file, "results/seed", H5P_DEFAULT,
+                                           H5P_DEFAULT) >= 0);
+        else if (kind == 1)
+            assert_true(H5Pset_external(list, "/dev/zero", 0, 3 * 8) >= 0);
+        else if (kind == 2)
+            assert_true(H5Pset_virtual(list, space, other, "results/seed", space) >= 0);
+        else
+            assert_true(H5Lcreate_external(other, "results", file, "results", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+        if (kind == 1 || kind == 2) {
+            set = H5Dcreate2(file, "results/seed", H5T_STD_I64LE, space, H5P_DEFAULT, list, H5P_DEFAULT);
+            assert_true(set >= 0);
+            H5Dclose(set);
+        }
+        H5Pclose(list);
+        H5Sclose(space);
+        H5Fclose(file);
+        refuse_to_read(path, KVG_EXIT_USAGE, kind == 3 ? "the group /results" : "seed");
+    }
+}
+
+/* 6 rows hold at most 6 * 256 samples of 4 bytes and 6 * 120 cells of 8, twice; the rest is text and HDF5's
+ * own. Chunks of 64 and 256 rows took more than 500 kB. */
+static void a_short_file_is_small(void **state)
+{
+    (void)state;
+    struct stat info;
+    write_sample(6);
+    assert_int_equal(stat(path, &info), 0);
+    assert_in_range(info.st_size, 1, 300000);
+    read_again(6);
 }
 
 int main(void)
@@ -415,6 +554,12 @@ int main(void)
         IN_FOLDER(a_full_or_read_only_disk_leaves_the_old_file),
         IN_FOLDER(devices_folders_and_odd_targets),
         IN_FOLDER(nothing_is_printed_by_hdf5),
+        IN_FOLDER(a_locked_file_is_not_called_damaged),
+        IN_FOLDER(a_file_system_without_locks_is_no_obstacle),
+        IN_FOLDER(a_file_cut_short_is_called_so),
+        IN_FOLDER(pipes_and_devices_are_refused_at_once),
+        IN_FOLDER(values_elsewhere_are_not_read),
+        IN_FOLDER(a_short_file_is_small),
         cmocka_unit_test(published_files_open),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

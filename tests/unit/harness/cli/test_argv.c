@@ -55,6 +55,40 @@ static void no_command_runs_out_of_a_journal(void **state)
     assert_int_equal(access("/tmp/kvg_was_here", F_OK), -1);
 }
 
+/* Each word is one that wordexp(3) refuses or changes. */
+static void nothing_is_expanded(void **state)
+{
+    char *argv[] = {"'lead", "$HOME", "${x:-y}", "~", "a\nb", "\"", "\\", NULL};
+    const int n = (int)(sizeof argv / sizeof argv[0]) - 1;
+    (void)state;
+    for (int json = 0; json < 2; json++) {
+        int back = -1;
+        char *text = json ? kvg_argv_to_json(n, argv) : kvg_argv_quote(n, argv);
+        assert_non_null(text);
+        if (json)
+            assert_string_equal(text, "[\"'lead\",\"$HOME\",\"${x:-y}\",\"~\",\"a\\nb\",\"\\\"\",\"\\\\\"]");
+        char **again = kvg_argv_from_text(text, &back);
+        assert_non_null(again);
+        assert_int_equal(back, n);
+        for (int i = 0; i < n; i++)
+            assert_string_equal(again[i], argv[i]);
+        kvg_argv_free(again);
+        free(text);
+    }
+}
+
+static void what_is_no_list_of_words_is_refused(void **state)
+{
+    static const char *const texts[] = {"[\"run\"", "[1]",  "[\"a\", null]", "a 'b",
+                                        "a\\",      "a $b", "a;b",           "*.so"};
+    int n;
+    (void)state;
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        assert_null(kvg_argv_from_text(texts[i], &n));
+    char *latin1[] = {"caf\xe9", NULL};
+    assert_null(kvg_argv_to_json(1, latin1));
+}
+
 /* printf of a POSIX shell prints the word between brackets. */
 static void a_shell_reads_a_quoted_word(void **state)
 {
@@ -83,6 +117,8 @@ int main(void)
         cmocka_unit_test(command_lines_come_back),
         cmocka_unit_test(a_shell_reads_a_quoted_word),
         cmocka_unit_test(no_command_runs_out_of_a_journal),
+        cmocka_unit_test(nothing_is_expanded),
+        cmocka_unit_test(what_is_no_list_of_words_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
