@@ -157,6 +157,7 @@ static int throughput_figure(struct plotter *p, const struct kvg_picks *picks, i
     add_to_name(&f, row->soft_cap > 0 ? "cap" : "");
     add_to_name(&f, kvg_value_unless(row->views, "dense"));
     add_to_name(&f, kvg_value_unless(row->mask, "causal"));
+    add_to_name(&f, kvg_value_unless(row->sinks, "off"));
     snprintf(f.title, sizeof(f.title), "Throughput against context: %.20s%s%s%s, %.8s cache", row->phase,
              append ? " of " : "", tokens, append ? " tokens" : "", row->cache_state);
     kvg_shape_words(row, f.detail, sizeof(f.detail));

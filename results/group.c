@@ -148,14 +148,14 @@ void kvg_shape_key(const struct kvg_row *row, char *text, size_t size)
     const int device = kvg_on_device(row), append = strcmp(row->phase, "append") == 0;
     snprintf(text, size,
              "%.40s %d%.20s %.8s %06lld %06lld %06lld %06lld %08lld %.8s %s %04lld %.8g %lld %06lld %.12s "
-             "%.24s %lld",
+             "%.24s %lld %.8s",
              device ? row->device : "", kvg_rank_phase(row->phase), row->phase, row->cache_state,
              (long long)row->batch, (long long)row->q_heads, (long long)row->kv_heads,
              (long long)row->head_dim, (long long)row->block_size, row->layout, lengths,
              (long long)(device ? 0 : row->threads), row->soft_cap, (long long)row->window,
              (long long)(append ? row->q_len : 0), kvg_value_unless(row->views, "dense"),
              kvg_value_unless(row->mask, "causal"),
-             (long long)(row->shared_pages > 0 ? row->shared_pages : 0));
+             (long long)(row->shared_pages > 0 ? row->shared_pages : 0), kvg_value_unless(row->sinks, "off"));
 }
 
 void kvg_place_words(const struct kvg_row *row, char *text, size_t size)
@@ -169,7 +169,7 @@ void kvg_place_words(const struct kvg_row *row, char *text, size_t size)
 void kvg_shape_words(const struct kvg_row *row, char *text, size_t size)
 {
     char place[80], window[32] = "", cap[32] = "", lengths[32] = "", views[32] = "", shared[40] = "",
-                    mask[40] = "";
+                    mask[40] = "", sinks[24] = "";
     kvg_place_words(row, place, sizeof(place));
     if (row->window > 0)
         snprintf(window, sizeof(window), ", window %lld", (long long)row->window);
@@ -185,10 +185,12 @@ void kvg_shape_words(const struct kvg_row *row, char *text, size_t size)
         snprintf(shared, sizeof(shared), ", %lld shared pages", (long long)row->shared_pages);
     if (kvg_value_unless(row->mask, "causal")[0])
         snprintf(mask, sizeof(mask), ", %.24s mask", row->mask);
-    snprintf(text, size, "batch %lld, %lld/%lld heads, head_dim %lld, pages of %lld %s, %s%s%s%s%s%s%s",
+    if (kvg_value_unless(row->sinks, "off")[0])
+        snprintf(sinks, sizeof(sinks), ", %.8s sinks", row->sinks);
+    snprintf(text, size, "batch %lld, %lld/%lld heads, head_dim %lld, pages of %lld %s, %s%s%s%s%s%s%s%s",
              (long long)row->batch, (long long)row->q_heads, (long long)row->kv_heads,
              (long long)row->head_dim, (long long)row->block_size, row->layout, place, window, cap, lengths,
-             views, shared, mask);
+             views, shared, mask, sinks);
 }
 
 void kvg_calibration_label(const struct kvg_row *row, char *text, size_t size)

@@ -49,7 +49,7 @@ long long kvg_rank_accumulate(const struct kvg_row *row);
 
 /* Part of a key: everything that timed rows must share to be compared over contexts, dtypes and paths. Fits
  * into KVG_SHAPE_MAX characters. */
-#define KVG_SHAPE_MAX 208
+#define KVG_SHAPE_MAX 224
 void kvg_shape_key(const struct kvg_row *row, char *text, size_t size);
 /* The same shape in words, without phase and cache state: "batch 8, 32/8 heads, head_dim 128, pages of 16
  * NHD, 2 threads, ragged lengths". */

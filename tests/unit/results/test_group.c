@@ -69,6 +69,22 @@ static void captured_rows_may_be_short(void **state)
     kvg_row_free(&row);
 }
 
+/* Rows with and without sinks are never compared, and the words say which they are. */
+static void sinks_are_a_shape(void **state)
+{
+    (void)state;
+    struct kvg_row row = plain_row();
+    char without[KVG_SHAPE_MAX], with[KVG_SHAPE_MAX], words[256];
+    kvg_shape_key(&row, without, sizeof without);
+    assert_int_equal(kvg_row_set_string(&row.sinks, "normal"), 0);
+    kvg_shape_key(&row, with, sizeof with);
+    assert_string_not_equal(with, without);
+    kvg_shape_words(&row, words, sizeof words);
+    assert_non_null(strstr(words, ", normal sinks"));
+    assert_false(kvg_is_plain(&row));
+    kvg_row_free(&row);
+}
+
 /* Sorts by context; rows with an odd layer have no key. */
 static int key_of_context(const struct kvg_row *row, char *text, size_t size)
 {
@@ -135,8 +151,11 @@ static void all_rows_if_none_is_plain(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_departure_counts),      cmocka_unit_test(what_an_older_file_lacks_is_usual),
-        cmocka_unit_test(captured_rows_may_be_short), cmocka_unit_test(rows_that_are_not_plain_are_counted),
+        cmocka_unit_test(each_departure_counts),
+        cmocka_unit_test(what_an_older_file_lacks_is_usual),
+        cmocka_unit_test(captured_rows_may_be_short),
+        cmocka_unit_test(sinks_are_a_shape),
+        cmocka_unit_test(rows_that_are_not_plain_are_counted),
         cmocka_unit_test(all_rows_if_none_is_plain),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
