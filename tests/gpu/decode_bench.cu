@@ -210,7 +210,7 @@ static int check_case(const spec &s, uint64_t seed, const kvg_sm90_tuning *tune,
 
 static spec base_spec(kvg_path path, kvg_dtype kv, int64_t batch, int64_t len)
 {
-    spec s = {batch, len, 32, 8, 128, 16, path, kv, KVG_NHD, 0, 0, 0, 1, 0, 0.f, 1};
+    spec s = {batch, len, 32, 8, 128, 16, path, kv, KVG_NHD, 0, 0, 0, 1, 0, 0.f, 1, 0};
     return s;
 }
 
