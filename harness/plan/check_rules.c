@@ -69,6 +69,12 @@ const char *kvg_check_unfit(const struct kvg_kernel *kernel, const struct kvg_ca
     if (!strcmp(c->input, "far_logits") && has_coarse_logits(kernel, c))
         return "sums of fewer than 24 bits or of more than 48 additions have larger errors than such logits "
                "allow";
+    if (!strcmp(c->input, "k_wide")) {
+        const struct kvg_arithmetic a = declared(kernel, c);
+        if (a.qk_accumulator_bits < 24 && a.qk_smallest_normal > 0.0)
+            return "with such scales of K, what sums lose below their smallest normal number is more than a "
+                   "logit";
+    }
     if (c->sinks == KVG_SINKS_LARGE) {
         const struct kvg_arithmetic a = declared(kernel, c);
         if (has_narrow_sums(&a))
